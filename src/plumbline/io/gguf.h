@@ -1,0 +1,57 @@
+// GGUF v2 and v3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), read from memory. Every header field is
+// checked: a file that passes has only tensors that lie inside it, do not overlap and have a known type.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "plumbline/base/status.h"
+#include "plumbline/tensor/raw_tensor.h"
+
+namespace plumbline {
+
+struct GgufValue {
+  // Integers of every width, bool and floats widen; arrays hold elements of one kind.
+  std::variant<int64_t, uint64_t, double, bool, std::string, std::vector<int64_t>, std::vector<double>,
+               std::vector<std::string>>
+      value;
+};
+
+class GgufFile {
+ public:
+  // `bytes` must outlive the object; tensors point into it. `where` names the file in errors.
+  static Result<GgufFile> Parse(std::span<const uint8_t> bytes, std::string_view where);
+
+  uint32_t version() const { return version_; }
+  const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
+  const std::vector<RawTensor>& tensors() const { return tensors_; }
+  const RawTensor* FindTensor(std::string_view name) const;  // null if absent
+
+  // Typed look-ups: absent or of another type is an error that names the key, except the *Or forms, where absent
+  // gives the default and another type is still an error.
+  Result<std::string> GetString(std::string_view key) const;
+  Result<int64_t> GetInt(std::string_view key) const;
+  Result<double> GetFloat(std::string_view key) const;
+  Result<int64_t> GetIntOr(std::string_view key, int64_t otherwise) const;
+  Result<double> GetFloatOr(std::string_view key, double otherwise) const;
+  Result<bool> GetBoolOr(std::string_view key, bool otherwise) const;
+  Result<std::string> GetStringOr(std::string_view key, std::string otherwise) const;
+  Result<std::vector<std::string>> GetStrings(std::string_view key) const;
+  Result<std::vector<int64_t>> GetInts(std::string_view key) const;
+  Result<std::vector<double>> GetFloats(std::string_view key) const;
+  bool Has(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }
+
+ private:
+  std::string where_;
+  uint32_t version_ = 0;
+  std::map<std::string, GgufValue, std::less<>> metadata_;
+  std::vector<RawTensor> tensors_;
+  std::map<std::string, size_t, std::less<>> index_;
+};
+
+}  // namespace plumbline

@@ -1,0 +1,58 @@
+// Matrix multiplication in the contract's order (numerics contract, sections 2 and 3):
+//
+//   y[m, n] = sum_k x[m, k] * w[n, k]
+//
+// x float32, rounded once to the weight's compute type; per output one chain of fused multiply-adds a
+// leaf, k ascending from +0; leaves combined by the dyadic tree. The same bits for every m, tile, thread
+// count and instruction set. gemm_twin.h is the scalar definition.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "plumbline/kernels/gemm/packed_weight.h"
+#include "plumbline/tensor/buffer.h"
+#include "plumbline/tensor/matrix.h"
+
+namespace plumbline {
+
+// Activations rounded to the compute type and laid out for the kernels. Reused from step to step: grows to
+// the largest size it has held. One object serves one matmul at a time.
+class PackedActivations {
+ public:
+  // x [m, k] float32.
+  Status Pack(const KernelContext& context, MatrixView<const float> x, Compute compute);
+
+  int64_t m() const { return m_; }
+  int64_t k() const { return k_; }
+  Compute compute() const { return compute_; }
+  const void* data() const { return buffer_.data(); }
+
+ private:
+  int64_t m_ = 0;
+  int64_t k_ = 0;
+  Compute compute_ = Compute::kBf16;
+  Buffer buffer_;
+};
+
+struct GemmJob {
+  const PackedWeight* weight = nullptr;
+  MatrixView<float> y;             // [m, n]
+  const float* bias = nullptr;     // [n], added to the finished sum; or null
+  bool accumulate = false;         // y += result instead of y = result (after the bias)
+};
+
+// All jobs share x and run in one fork-join, column panels handed out from a counter.
+// y must not overlap x or another job's y.
+void Gemm(const KernelContext& context, const PackedActivations& x, std::span<const GemmJob> jobs);
+
+// One thread's part: y[r, c] for rows [row_begin, row_end) and columns [col_begin, col_end) of the weight,
+// into y[(r - row_begin), (c - col_begin)]. col_begin is a multiple of kPanel. The bits are Gemm's.
+// `scratch` belongs to the calling thread. Runs under the caller's ScopedFloatEnv.
+struct GemmScratch {
+  Buffer panel;  // a dequantised panel
+};
+void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t row_end, const PackedWeight& weight,
+               int64_t col_begin, int64_t col_end, MatrixView<float> y, GemmScratch& scratch);
+
+}  // namespace plumbline

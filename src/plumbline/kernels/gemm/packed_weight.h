@@ -1,0 +1,60 @@
+// A weight matrix [n, k] in the layout the matmul kernels stream.
+//
+// The value of an element (numerics contract, section 3) is its dequantised float32, rounded to bf16 when
+// the compute type is bf16. That value, not the storage, defines every result: how a weight is stored
+// (quantised, bf16, float32) never changes a bit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "plumbline/base/dtype.h"
+#include "plumbline/base/status.h"
+#include "plumbline/kernels/kernel_context.h"
+#include "plumbline/tensor/buffer.h"
+#include "plumbline/tensor/raw_tensor.h"
+
+namespace plumbline {
+
+// Columns of one panel. Panel p holds output columns [32 p, 32 p + 32); columns past n are zero.
+inline constexpr int kPanel = 32;
+
+// How a packed weight is stored. kBf16: [k/2][32][2] bf16 a panel, the even k of a pair in the high half
+// of its 32-bit word. kF32: [k][32] float32 a panel. The quantised forms keep GGUF's integers, rearranged
+// so that vector lanes run over columns (see packed_weight.cc).
+enum class PackedFormat : uint8_t { kBf16, kF32, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
+
+class PackedWeight {
+ public:
+  // Packs `source` [n, k] (k a multiple of its block), in parallel. `leaf` is the length of a leaf of the
+  // dyadic reduction over k: a multiple of the quantisation block (or of 2), at most 256 unless the block
+  // itself is larger. Row i of the packed weight is source row row_order[i] where row_order is not empty.
+  static Result<PackedWeight> Pack(const KernelContext& context, const RawTensor& source, Compute compute,
+                                   int64_t leaf, std::span<const int32_t> row_order = {});
+
+  int64_t n() const { return n_; }
+  int64_t k() const { return k_; }
+  int64_t leaf() const { return leaf_; }
+  Compute compute() const { return compute_; }
+  PackedFormat format() const { return format_; }
+  int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
+  int64_t panel_bytes() const { return panel_bytes_; }
+  int64_t bytes() const { return buffer_.bytes(); }
+  const void* Panel(int64_t panel) const {
+    return static_cast<const char*>(buffer_.data()) + panel * panel_bytes_;
+  }
+
+  // What Pack would allocate, for `info` and admission.
+  static int64_t PackedBytes(DType dtype, int64_t n, int64_t k, Compute compute);
+
+ private:
+  int64_t n_ = 0;
+  int64_t k_ = 0;
+  int64_t leaf_ = 0;
+  int64_t panel_bytes_ = 0;
+  Compute compute_ = Compute::kBf16;
+  PackedFormat format_ = PackedFormat::kBf16;
+  Buffer buffer_;
+};
+
+}  // namespace plumbline

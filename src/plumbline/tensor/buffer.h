@@ -1,0 +1,51 @@
+// Owned memory for tensors: anonymous, zeroed, 64-byte aligned, in transparent huge pages where large.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "plumbline/base/status.h"
+
+namespace plumbline {
+
+class Buffer {
+ public:
+  Buffer() = default;
+  ~Buffer() { Release(); }
+  Buffer(Buffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Buffer& operator=(Buffer&& other) noexcept {
+    if (this != &other) {
+      Release();
+      data_ = std::exchange(other.data_, nullptr);
+      bytes_ = std::exchange(other.bytes_, 0);
+    }
+    return *this;
+  }
+
+  // Zero-filled. Pages are touched lazily by the operating system. Fails, with the number of bytes, where
+  // the system has no memory.
+  static Result<Buffer> Allocate(int64_t bytes);
+
+  void* data() { return data_; }
+  const void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+
+  template <typename T>
+  std::span<T> As() {
+    return {static_cast<T*>(data_), static_cast<size_t>(bytes_) / sizeof(T)};
+  }
+  template <typename T>
+  std::span<const T> As() const {
+    return {static_cast<const T*>(data_), static_cast<size_t>(bytes_) / sizeof(T)};
+  }
+
+ private:
+  void Release();
+  void* data_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+}  // namespace plumbline
