@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <immintrin.h>
 
 #include <atomic>
 #include <cmath>
