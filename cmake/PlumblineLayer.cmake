@@ -58,7 +58,7 @@ endfunction()
 
 # plumbline_test(<target> LABELS <labels...> SOURCES <files...> DEPENDS <targets...>): one GoogleTest
 # program, each of its tests a CTest test. Golden files are found through PLUMBLINE_SOURCE_DIR. Suites
-# whose name begins with Slow get the label `slow` besides.
+# whose name begins with Slow get the label <labels>-slow, which `ctest -L slow` and `-LE slow` match.
 function(plumbline_test target)
   cmake_parse_arguments(ARG "" "" "LABELS;SOURCES;DEPENDS" ${ARGN})
   add_executable(${target} ${ARG_SOURCES})
@@ -66,8 +66,8 @@ function(plumbline_test target)
   plumbline_target_options(${target})
   target_precompile_headers(${target} PRIVATE <gtest/gtest.h> <string> <vector>)
   target_compile_definitions(${target} PRIVATE PLUMBLINE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST TEST_FILTER "-Slow*:*/Slow*"
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_FILTER "-Slow*:*/Slow*"
                        PROPERTIES LABELS "${ARG_LABELS}")
-  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST TEST_FILTER "Slow*:*/Slow*"
-                       TEST_LIST ${target}_SLOW_TESTS PROPERTIES LABELS "${ARG_LABELS};slow")
+  gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_FILTER "Slow*:*/Slow*"
+                       TEST_LIST ${target}_SLOW_TESTS PROPERTIES LABELS "${ARG_LABELS}-slow")
 endfunction()
