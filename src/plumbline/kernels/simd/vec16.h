@@ -6,7 +6,12 @@
 // Arithmetic is IEEE single, one operation a call: nothing here contracts, reorders or approximates.
 #pragma once
 
+// GCC 12 takes the deliberately undefined operand inside its own AVX-512 intrinsics for an uninitialised one.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
+#pragma GCC diagnostic pop
 
 #include <cstdint>
 
