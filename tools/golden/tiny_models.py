@@ -43,7 +43,7 @@ HF_MODELS = {
     # Written as transformers 5 writes it: rope_parameters, and no rope_theta beside it.
     "qwen25_yarn": ({k: v for k, v in qwen(2, vocab_size=341, max_position_embeddings=256).items() if k != "rope_theta"}
                     | {"rope_parameters": YARN_ROPE | {"rope_theta": 1000000.0}}, "BF16", 1, False),
-    "qwen3": (qwen(3, head_dim=20, tie_word_embeddings=True, rope_theta=1000000.0), "F32", 1, False),
+    "qwen3": (qwen(3, head_dim=20, tie_word_embeddings=True, rope_theta=1000000.0), "F16", 1, False),
 }
 
 
