@@ -2,13 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
 #include "plumbline/base/float_env.h"
 #include "plumbline/base/isa.h"
 #include "plumbline/kernels/math/scalar_math.h"
-#include "plumbline/kernels/simd/vector_ops.h"
+#include "plumbline/kernels/simd/find_vector_op.h"
 
 namespace plumbline {
 namespace {
@@ -18,18 +17,6 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 float FromBits(uint32_t bits) { return std::bit_cast<float>(bits); }
 uint32_t ToBits(float x) { return std::bit_cast<uint32_t>(x); }
-
-const VectorOps& OpsOf(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return isa_avx2::kVectorOps;
-    case Isa::kAvx512:
-      return isa_avx512::kVectorOps;
-    case Isa::kAvx512Bf16:
-      break;
-  }
-  return isa_avx512_bf16::kVectorOps;
-}
 
 // Error of `got` in units of the last place of `want`; 0 where both are the same infinity or both NaN.
 double UlpError(float got, double want) {
@@ -77,11 +64,7 @@ TEST(MathTest, LanesEqualScalars) {
   std::vector<uint32_t> got(x.size());
   for (Isa isa : SupportedIsas()) {
     for (const Function& function : kFunctions) {
-      const VectorOps& table = OpsOf(isa);
-      const VectorOp* op = nullptr;
-      for (int i = 0; i < table.count; ++i) {
-        if (std::strcmp(table.ops[i].name, function.name) == 0) op = &table.ops[i];
-      }
+      const VectorOp* op = FindVectorOp(isa, function.name);
       ASSERT_NE(op, nullptr);
       const ScopedFloatEnv env;
       op->run(x.data(), x.data(), x.data(), got.data(), static_cast<int64_t>(x.size()));

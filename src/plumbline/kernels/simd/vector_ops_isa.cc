@@ -37,7 +37,42 @@ void Map(const uint32_t* a, const uint32_t* b, const uint32_t* c, uint32_t* out,
     }                                                                                             \
   }
 
+// out = the first b[i] % 17 lanes of a, zeros after them; reads no further.
+void RunLoadN(const uint32_t* a, const uint32_t* b, const uint32_t*, uint32_t* out, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const int count = static_cast<int>(b[i] % 17);
+    StoreI(out + i, AsI32(LoadN(reinterpret_cast<const float*>(a + i), count)));
+  }
+}
+
+// Writes the first b[i] % 17 lanes of a to out and leaves the rest of out as it was.
+void RunStoreN(const uint32_t* a, const uint32_t* b, const uint32_t*, uint32_t* out, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const int count = static_cast<int>(b[i] % 17);
+    StoreN(reinterpret_cast<float*>(out + i), AsF32(LoadI(a + i)), count);
+  }
+}
+
+// Each block of sixteen outputs widens the first bytes of the same block of a.
+template <typename Fn>
+void Widen(const uint32_t* a, uint32_t* out, int64_t n, Fn fn) {
+  for (int64_t i = 0; i < n; i += 16) StoreI(out + i, fn(a + i));
+}
+
+#define PLUMBLINE_WIDEN_OP(name, expression)                                                  \
+  {                                                                                           \
+    name, [](const uint32_t* a, const uint32_t*, const uint32_t*, uint32_t* out, int64_t n) { \
+      Widen(a, out, n, [](const uint32_t* p) { return expression; });                         \
+    }                                                                                         \
+  }
+
 const VectorOp kOps[] = {
+    {"load_n", RunLoadN},
+    {"store_n", RunStoreN},
+    PLUMBLINE_WIDEN_OP("widen_u8", WidenU8(p)),
+    PLUMBLINE_WIDEN_OP("widen_i8", WidenI8(p)),
+    PLUMBLINE_WIDEN_OP("widen_u16", WidenU16(p)),
+    PLUMBLINE_WIDEN_OP("widen_f16", AsI32(WidenF16(p))),
     PLUMBLINE_VECTOR_OP("add", AsI32(v.a + v.b)),
     PLUMBLINE_VECTOR_OP("subtract", AsI32(v.a - v.b)),
     PLUMBLINE_VECTOR_OP("multiply", AsI32(v.a* v.b)),
