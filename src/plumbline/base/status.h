@@ -2,11 +2,11 @@
 // outside (file, configuration, request, memory) is an Error; a fault only a bug can cause is a CHECK.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <expected>
 #include <string>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace plumbline {
 
@@ -42,16 +42,18 @@ std::unexpected<Error> Failed(fmt::format_string<Args...> format, Args&&... args
 #define PLUMBLINE_CONCAT(a, b) PLUMBLINE_CONCAT_INNER(a, b)
 
 // Returns the error of a Status or Result expression from the enclosing function.
-#define RETURN_IF_ERROR(expr)                                             \
-  do {                                                                    \
-    if (auto status_ = (expr); !status_.has_value()) {                    \
-      return std::unexpected(std::move(status_).error());                 \
-    }                                                                     \
+#define RETURN_IF_ERROR(expr)                             \
+  do {                                                    \
+    if (auto status_ = (expr); !status_.has_value()) {    \
+      return std::unexpected(std::move(status_).error()); \
+    }                                                     \
   } while (false)
 
 // ASSIGN_OR_RETURN(auto x, Expr()): declares or assigns x, or returns Expr's error.
 #define ASSIGN_OR_RETURN(lhs, expr) ASSIGN_OR_RETURN_INNER(PLUMBLINE_CONCAT(result_, __LINE__), lhs, expr)
-#define ASSIGN_OR_RETURN_INNER(result, lhs, expr)                         \
-  auto result = (expr);                                                   \
+// NOLINTBEGIN(bugprone-macro-parentheses): `result` is a name and `lhs` may be a declaration.
+#define ASSIGN_OR_RETURN_INNER(result, lhs, expr)                             \
+  auto result = (expr);                                                       \
   if (!result.has_value()) return std::unexpected(std::move(result).error()); \
   lhs = std::move(result).value()
+// NOLINTEND(bugprone-macro-parentheses)
