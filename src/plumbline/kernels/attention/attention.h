@@ -7,7 +7,10 @@
 //   out = sum_j exp(s_j - m) v_j / (sum_j exp(s_j - m) + exp(sink_h - m))
 //
 // computed block by block of 64 keys at absolute positions and merged by the dyadic tree, so a row's result
-// depends on its own allowed keys only. A row with no allowed key gives zeros.
+// depends on its own allowed keys only: not on chunking, batch, threads, instruction set, or what else the
+// pages hold, NaN included. attention_twin.h has every operation, in order. A row without weight (no allowed
+// key, or only scores of -inf) gives zeros; a NaN score makes its row and maximum NaN; a maximum of zero is
+// +0.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +23,8 @@
 namespace plumbline {
 
 // The sequences of one step. Sequence b has rows [row_offsets[b], row_offsets[b + 1]) at absolute positions
-// cache_lengths[b], cache_lengths[b] + 1, ...; its page i holds positions [i * page_size, (i + 1) * page_size).
+// cache_lengths[b], cache_lengths[b] + 1, ...; its page i holds positions [i * page_size, (i + 1) *
+// page_size).
 struct PagedBatch {
   std::span<const int32_t> row_offsets;    // [B + 1]
   std::span<const int32_t> cache_lengths;  // [B] tokens in the cache before this step
@@ -34,15 +38,16 @@ void StoreKv(const KernelContext& context, const KvLayout& layout, const PagedBa
 
 struct AttentionOptions {
   float scale = 1.0f;
-  int32_t window = 0;             // keys a row may see, itself included; 0: no limit
-  float softcap = 0.0f;           // x <- softcap * tanh(x / softcap) after the scale; 0: none
-  const float* sinks = nullptr;   // [heads] or null
-  float* max_logit = nullptr;     // [B, heads] or null; start it at -inf
+  int32_t window = 0;            // keys a row may see, itself included; 0: no limit
+  float softcap = 0.0f;          // x <- softcap * tanh(x / softcap) after the scale; 0: none
+  const float* sinks = nullptr;  // [heads] or null
+  float* max_logit = nullptr;    // [B, heads] or null; start it at -inf
 };
 
 // q [tokens, heads * head_dim] after rotary; out the same shape, not overlapping q. This step's keys are
 // already stored.
 void Attention(const KernelContext& context, const KvLayout& layout, const PagedBatch& batch, int64_t layer,
-               int64_t heads, MatrixView<const float> q, const AttentionOptions& options, MatrixView<float> out);
+               int64_t heads, MatrixView<const float> q, const AttentionOptions& options,
+               MatrixView<float> out);
 
 }  // namespace plumbline

@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <vector>
+
+#include "plumbline/base/check.h"
+#include "plumbline/kernels/attention/attention.h"
+#include "plumbline/kernels/attention/attention_kernels.h"
+#include "plumbline/kernels/attention/attention_kernels_of.h"
+#include "plumbline/kernels/attention/thread_scratch.h"
+
+namespace plumbline {
+namespace {
+
+// The tokens of one sequence that fall in one block. A block is written by one thread: two keys share a word.
+struct BlockRun {
+  void* const* pages;
+  int64_t position;  // of the first token
+  int64_t first_row;
+  int32_t count;
+};
+
+void FindRuns(const PagedBatch& batch, std::vector<BlockRun>* runs) {
+  runs->clear();
+  for (size_t b = 0; b + 1 < batch.row_offsets.size(); ++b) {
+    int64_t position = batch.cache_lengths[b];
+    for (int64_t row = batch.row_offsets[b]; row < batch.row_offsets[b + 1];) {
+      const int64_t room = kKeyBlock - position % kKeyBlock;
+      const auto count = static_cast<int32_t>(std::min<int64_t>(room, batch.row_offsets[b + 1] - row));
+      runs->push_back({batch.pages[b], position, row, count});
+      position += count;
+      row += count;
+    }
+  }
+}
+
+}  // namespace
+
+void StoreKv(const KernelContext& context, const KvLayout& layout, const PagedBatch& batch, int64_t layer,
+             MatrixView<const float> k, MatrixView<const float> v) {
+  PLUMBLINE_CHECK(layout.page_size > 0 && layout.page_size % kKeyBlock == 0);
+  PLUMBLINE_CHECK(layer >= 0 && layer < layout.layers);
+  PLUMBLINE_CHECK(k.cols == layout.kv_heads * layout.head_dim && v.cols == k.cols && v.rows == k.rows);
+  PLUMBLINE_CHECK(batch.row_offsets.size() == batch.cache_lengths.size() + 1);
+  PLUMBLINE_CHECK(batch.pages.size() == batch.cache_lengths.size() && batch.row_offsets.back() == k.rows);
+  static thread_local std::vector<BlockRun> own_runs;
+  FindRuns(batch, &own_runs);
+  const std::vector<BlockRun>& runs = own_runs;
+  const AttentionKernels& kernels = AttentionKernelsOf(context.isa);
+  const auto store = layout.compute == Compute::kBf16 ? kernels.store_bf16 : kernels.store_f32;
+
+  context.pool.ParallelFor(std::ssize(runs) * layout.kv_heads, [&](int64_t i, int) {
+    static thread_local ThreadScratch scratch;
+    const BlockRun& run = runs[i / layout.kv_heads];
+    const int64_t kv_head = i % layout.kv_heads;
+    char* page = static_cast<char*>(run.pages[run.position / layout.page_size]);
+    const KvBlockTokens tokens = {
+        .block = page + layout.BlockOffset(layer, kv_head, run.position),
+        .head_dim = layout.head_dim,
+        .first = static_cast<int32_t>(run.position % kKeyBlock),
+        .count = run.count,
+        .k = k.Row(run.first_row) + kv_head * layout.head_dim,
+        .v = v.Row(run.first_row) + kv_head * layout.head_dim,
+        .k_stride = k.stride,
+        .v_stride = v.stride,
+    };
+    auto* words = reinterpret_cast<uint32_t*>(scratch.Floats(RoundUp16(layout.head_dim) * kKeyBlock));
+    store(tokens, words);
+  });
+}
+
+}  // namespace plumbline
