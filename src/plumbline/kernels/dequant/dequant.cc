@@ -42,7 +42,9 @@ void DequantizeQ4_1(const uint8_t* block, float* out) {
 
 // Bit i of `high` is the fifth bit of element i.
 int Low5(uint8_t q, uint32_t high, int i) { return (q & 0x0f) | static_cast<int>(((high >> i) & 1u) << 4); }
-int High5(uint8_t q, uint32_t high, int i) { return (q >> 4) | static_cast<int>(((high >> (i + 16)) & 1u) << 4); }
+int High5(uint8_t q, uint32_t high, int i) {
+  return (q >> 4) | static_cast<int>(((high >> (i + 16)) & 1u) << 4);
+}
 
 void DequantizeQ5_0(const uint8_t* block, float* out) {
   const float d = LoadF16(block);
