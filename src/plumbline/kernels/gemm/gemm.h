@@ -16,43 +16,52 @@
 
 namespace plumbline {
 
-// Activations rounded to the compute type and laid out for the kernels. Reused from step to step: grows to
-// the largest size it has held. One object serves one matmul at a time.
+// Activations rounded to the compute type and laid out for the kernels of the context's instruction set.
+// Reused from step to step: grows to the largest size it has held. One object serves one matmul at a time
+// (it also holds the scratch of the threads that run it).
 class PackedActivations {
  public:
-  // x [m, k] float32.
+  // x [m, k] float32, any alignment. Fails only where the system has no memory.
   Status Pack(const KernelContext& context, MatrixView<const float> x, Compute compute);
 
   int64_t m() const { return m_; }
   int64_t k() const { return k_; }
   Compute compute() const { return compute_; }
+  Isa isa() const { return isa_; }
   const void* data() const { return buffer_.data(); }
 
  private:
+  friend void Gemm(const KernelContext& context, const PackedActivations& x,
+                   std::span<const struct GemmJob> jobs);
+
   int64_t m_ = 0;
   int64_t k_ = 0;
   Compute compute_ = Compute::kBf16;
+  Isa isa_ = Isa::kAvx2;
   Buffer buffer_;
+  Buffer scratch_;  // a dequantised panel for each thread
 };
 
 struct GemmJob {
   const PackedWeight* weight = nullptr;
-  MatrixView<float> y;             // [m, n]
-  const float* bias = nullptr;     // [n], added to the finished sum; or null
-  bool accumulate = false;         // y += result instead of y = result (after the bias)
+  MatrixView<float> y;          // [m, n]
+  const float* bias = nullptr;  // [n], added to the finished sum; or null
+  bool accumulate = false;      // y += result instead of y = result (after the bias)
 };
 
-// All jobs share x and run in one fork-join, column panels handed out from a counter.
-// y must not overlap x or another job's y.
+// All jobs share x, packed for the same context, and run in one fork-join, column panels handed out from a
+// counter. Every weight has x's k and compute type. y must not overlap x or another job's y.
 void Gemm(const KernelContext& context, const PackedActivations& x, std::span<const GemmJob> jobs);
 
 // One thread's part: y[r, c] for rows [row_begin, row_end) and columns [col_begin, col_end) of the weight,
 // into y[(r - row_begin), (c - col_begin)]. col_begin is a multiple of kPanel. The bits are Gemm's.
-// `scratch` belongs to the calling thread. Runs under the caller's ScopedFloatEnv.
+// `isa` is the one x was packed for. `scratch` belongs to the calling thread and grows as needed. Runs under
+// the caller's ScopedFloatEnv.
 struct GemmScratch {
   Buffer panel;  // a dequantised panel
 };
-void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t row_end, const PackedWeight& weight,
-               int64_t col_begin, int64_t col_end, MatrixView<float> y, GemmScratch& scratch);
+void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t row_end,
+               const PackedWeight& weight, int64_t col_begin, int64_t col_end, MatrixView<float> y,
+               GemmScratch& scratch);
 
 }  // namespace plumbline

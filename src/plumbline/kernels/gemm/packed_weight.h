@@ -10,25 +10,22 @@
 
 #include "plumbline/base/dtype.h"
 #include "plumbline/base/status.h"
+#include "plumbline/kernels/gemm/packed_format.h"
 #include "plumbline/kernels/kernel_context.h"
 #include "plumbline/tensor/buffer.h"
 #include "plumbline/tensor/raw_tensor.h"
 
 namespace plumbline {
 
-// Columns of one panel. Panel p holds output columns [32 p, 32 p + 32); columns past n are zero.
-inline constexpr int kPanel = 32;
-
-// How a packed weight is stored. kBf16: [k/2][32][2] bf16 a panel, the even k of a pair in the high half
-// of its 32-bit word. kF32: [k][32] float32 a panel. The quantised forms keep GGUF's integers, rearranged
-// so that vector lanes run over columns (see packed_weight.cc).
-enum class PackedFormat : uint8_t { kBf16, kF32, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
-
 class PackedWeight {
  public:
   // Packs `source` [n, k] (k a multiple of its block), in parallel. `leaf` is the length of a leaf of the
-  // dyadic reduction over k: a multiple of the quantisation block (or of 2), at most 256 unless the block
-  // itself is larger. Row i of the packed weight is source row row_order[i] where row_order is not empty.
+  // dyadic reduction over k: a multiple of the quantisation block (or of 2), at most 256. Row i of the
+  // packed weight is source row row_order[i] where row_order is not empty; rows may repeat or be left out.
+  // Anything else, and a type that holds no weights, is InvalidInput naming the tensor.
+  //
+  // Storage: quantised types keep their integers; f32 and f16 become bf16 or float32, the compute type;
+  // bf16 stays bf16.
   static Result<PackedWeight> Pack(const KernelContext& context, const RawTensor& source, Compute compute,
                                    int64_t leaf, std::span<const int32_t> row_order = {});
 
@@ -45,6 +42,7 @@ class PackedWeight {
   }
 
   // What Pack would allocate, for `info` and admission.
+  // 0 for a type that holds no weights.
   static int64_t PackedBytes(DType dtype, int64_t n, int64_t k, Compute compute);
 
  private:

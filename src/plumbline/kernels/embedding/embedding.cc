@@ -1,0 +1,14 @@
+#include "plumbline/kernels/embedding/embedding.h"
+
+#include "plumbline/base/check.h"
+#include "plumbline/kernels/gemm/packed_row.h"
+
+namespace plumbline {
+
+void Embed(const KernelContext& context, const PackedWeight& table, std::span<const int32_t> ids,
+           MatrixView<float> out) {
+  PLUMBLINE_CHECK(out.cols == table.k() && out.rows == static_cast<int64_t>(ids.size()));
+  context.pool.ParallelFor(out.rows, [&](int64_t i, int) { ReadPackedRow(table, ids[i], out.Row(i)); });
+}
+
+}  // namespace plumbline

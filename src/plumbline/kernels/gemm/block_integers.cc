@@ -1,0 +1,210 @@
+#include "plumbline/kernels/gemm/block_integers.h"
+
+#include <cstring>
+
+#include "plumbline/base/check.h"
+
+namespace plumbline {
+namespace {
+
+uint16_t Load16(const uint8_t* p) {
+  uint16_t u;
+  std::memcpy(&u, p, sizeof u);
+  return u;
+}
+
+uint32_t Load32(const uint8_t* p) {
+  uint32_t u;
+  std::memcpy(&u, p, sizeof u);
+  return u;
+}
+
+void Store16(uint8_t* p, uint16_t u) { std::memcpy(p, &u, sizeof u); }
+void Store32(uint8_t* p, uint32_t u) { std::memcpy(p, &u, sizeof u); }
+
+// 32 elements: byte i holds element i in its low and element i + 16 in its high nibble.
+void ReadNibbles(const uint8_t* qs, uint8_t* q) {
+  for (int i = 0; i < 16; ++i) {
+    q[i] = qs[i] & 0x0f;
+    q[i + 16] = qs[i] >> 4;
+  }
+}
+
+void AddFifthBits(uint32_t high, uint8_t* q) {
+  for (int i = 0; i < 32; ++i) q[i] |= static_cast<uint8_t>(((high >> i) & 1u) << 4);
+}
+
+// The 8 scales and minima of q4_k and q5_k in 12 bytes (see kernels/dequant).
+void ReadSixBitScales(const uint8_t* s, BlockIntegers& out) {
+  for (int g = 0; g < 4; ++g) {
+    out.sub_scale[g] = s[g] & 0x3f;
+    out.sub_minimum[g] = s[g + 4] & 0x3f;
+    out.sub_scale[g + 4] = static_cast<uint8_t>((s[g + 8] & 0x0f) | ((s[g] >> 2) & 0x30));
+    out.sub_minimum[g + 4] = static_cast<uint8_t>((s[g + 8] >> 4) | ((s[g + 4] >> 2) & 0x30));
+  }
+}
+
+void ReadQ45K(const uint8_t* block, bool fifth_bit, BlockIntegers& out) {
+  out.d = Load16(block);
+  out.minimum = Load16(block + 2);
+  ReadSixBitScales(block + 4, out);
+  const uint8_t* qh = block + 16;
+  const uint8_t* qs = block + (fifth_bit ? 48 : 16);
+  for (int g = 0; g < 8; ++g) {
+    for (int i = 0; i < 32; ++i) {
+      int q = (qs[32 * (g / 2) + i] >> (4 * (g % 2))) & 0x0f;
+      if (fifth_bit) q |= ((qh[i] >> g) & 1) << 4;
+      out.q[32 * g + i] = static_cast<uint8_t>(q);
+    }
+  }
+}
+
+void ReadQ6K(const uint8_t* block, BlockIntegers& out) {
+  out.d = Load16(block + 208);
+  std::memcpy(out.sub_scale, block + 192, 16);
+  for (int run = 0; run < 8; ++run) {
+    const int part = run % 4;
+    const uint8_t* ql = block + 64 * (run / 4) + 32 * (part % 2);
+    const uint8_t* qh = block + 128 + 32 * (run / 4);
+    for (int i = 0; i < 32; ++i) {
+      const int q = ((ql[i] >> (4 * (part / 2))) & 0x0f) | (((qh[i] >> (2 * part)) & 3) << 4);
+      out.q[32 * run + i] = static_cast<uint8_t>(q);
+    }
+  }
+}
+
+// Where column `column` lies: its pair vector and the lane of its odd k (the even k is the next lane).
+struct Lane {
+  int vector;
+  int odd;
+};
+Lane LaneOf(int column) { return {column / 8, column % 8 * 2}; }
+
+void WriteSubScales(PackedFormat format, const BlockIntegers& in, int group, int column, uint8_t* at) {
+  if (format == PackedFormat::kQ6_K) {
+    at[column] = in.sub_scale[2 * group];
+    at[kPanel + column] = in.sub_scale[2 * group + 1];
+  } else {
+    at[column] = in.sub_scale[group];
+    at[kPanel + column] = in.sub_minimum[group];
+  }
+}
+
+void ReadSubScales(PackedFormat format, const uint8_t* at, int group, int column, BlockIntegers& out) {
+  if (format == PackedFormat::kQ6_K) {
+    out.sub_scale[2 * group] = at[column];
+    out.sub_scale[2 * group + 1] = at[kPanel + column];
+  } else {
+    out.sub_scale[group] = at[column];
+    out.sub_minimum[group] = at[kPanel + column];
+  }
+}
+
+// The low four bits of every second of 16 elements, in pair order.
+uint32_t NibbleWord(const uint8_t* q) {
+  uint32_t word = 0;
+  for (int i = 0; i < 8; ++i) word |= static_cast<uint32_t>(q[2 * i] & 0x0f) << (4 * i);
+  return word;
+}
+
+// The bits above the low four of every second of 32 elements, in pair order.
+uint32_t HighWord(const uint8_t* q, int bits) {
+  uint32_t word = 0;
+  for (int p = 0; p < 16; ++p) word |= static_cast<uint32_t>(q[2 * p] >> 4) << (bits * p);
+  return word;
+}
+
+void WriteGroup(const QuantLayout& layout, const uint8_t* q, Lane lane, uint8_t* low) {
+  uint8_t* high = low + layout.LowBytes();
+  for (int odd = 0; odd < 2; ++odd) {
+    const int at = 16 * lane.vector + lane.odd + (1 - odd);
+    if (layout.low_bits == 8) {
+      for (int p = 0; p < 16; ++p) low[64 * p + at] = q[2 * p + odd];
+      continue;
+    }
+    for (int half = 0; half < 2; ++half) Store32(low + 256 * half + 4 * at, NibbleWord(q + 16 * half + odd));
+    if (layout.high_bits == 1) Store16(high + 2 * at, static_cast<uint16_t>(HighWord(q + odd, 1)));
+    if (layout.high_bits == 2) Store32(high + 4 * at, HighWord(q + odd, 2));
+  }
+}
+
+void ReadGroup(const QuantLayout& layout, const uint8_t* low, Lane lane, uint8_t* q) {
+  const uint8_t* high = low + layout.LowBytes();
+  for (int odd = 0; odd < 2; ++odd) {
+    const int at = 16 * lane.vector + lane.odd + (1 - odd);
+    if (layout.low_bits == 8) {
+      for (int p = 0; p < 16; ++p) q[2 * p + odd] = low[64 * p + at];
+      continue;
+    }
+    uint32_t plane = 0;
+    if (layout.high_bits == 1) plane = Load16(high + 2 * at);
+    if (layout.high_bits == 2) plane = Load32(high + 4 * at);
+    const uint32_t mask = (1u << layout.high_bits) - 1u;
+    for (int p = 0; p < 16; ++p) {
+      const uint32_t word = Load32(low + 256 * (p / 8) + 4 * at);
+      const uint32_t top = (plane >> (layout.high_bits * p)) & mask;
+      q[2 * p + odd] = static_cast<uint8_t>(((word >> (4 * (p % 8))) & 0x0f) | top << 4);
+    }
+  }
+}
+
+}  // namespace
+
+void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out) {
+  switch (format) {
+    case PackedFormat::kQ8_0:
+      out.d = Load16(block);
+      std::memcpy(out.q, block + 2, 32);
+      return;
+    case PackedFormat::kQ4_0:
+      out.d = Load16(block);
+      return ReadNibbles(block + 2, out.q);
+    case PackedFormat::kQ4_1:
+      out.d = Load16(block);
+      out.minimum = Load16(block + 2);
+      return ReadNibbles(block + 4, out.q);
+    case PackedFormat::kQ5_0:
+      out.d = Load16(block);
+      ReadNibbles(block + 6, out.q);
+      return AddFifthBits(Load32(block + 2), out.q);
+    case PackedFormat::kQ5_1:
+      out.d = Load16(block);
+      out.minimum = Load16(block + 2);
+      ReadNibbles(block + 8, out.q);
+      return AddFifthBits(Load32(block + 4), out.q);
+    case PackedFormat::kQ4_K:
+      return ReadQ45K(block, false, out);
+    case PackedFormat::kQ5_K:
+      return ReadQ45K(block, true, out);
+    case PackedFormat::kQ6_K:
+      return ReadQ6K(block, out);
+    case PackedFormat::kBf16:
+    case PackedFormat::kF32:
+      break;
+  }
+  PLUMBLINE_CHECK(IsQuantized(format));
+}
+
+void WritePackedBlock(PackedFormat format, const BlockIntegers& integers, int column, uint8_t* block) {
+  const QuantLayout layout = Layout(format);
+  Store16(block + 2 * column, integers.d);
+  if (layout.has_minimum) Store16(block + 64 + 2 * column, integers.minimum);
+  uint8_t* group = block + layout.HeadBytes();
+  for (int g = 0; g < layout.Groups(); ++g, group += layout.GroupBytes()) {
+    if (layout.group_scale_bytes != 0) WriteSubScales(format, integers, g, column, group);
+    WriteGroup(layout, integers.q + 32 * g, LaneOf(column), group + layout.group_scale_bytes);
+  }
+}
+
+void ReadPackedBlock(PackedFormat format, const uint8_t* block, int column, BlockIntegers& out) {
+  const QuantLayout layout = Layout(format);
+  out.d = Load16(block + 2 * column);
+  if (layout.has_minimum) out.minimum = Load16(block + 64 + 2 * column);
+  const uint8_t* group = block + layout.HeadBytes();
+  for (int g = 0; g < layout.Groups(); ++g, group += layout.GroupBytes()) {
+    if (layout.group_scale_bytes != 0) ReadSubScales(format, group, g, column, out);
+    ReadGroup(layout, group + layout.group_scale_bytes, LaneOf(column), out.q + 32 * g);
+  }
+}
+
+}  // namespace plumbline

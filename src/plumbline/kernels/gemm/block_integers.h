@@ -1,0 +1,26 @@
+// The integers of one GGUF block, taken apart and put together again in a packed panel.
+#pragma once
+
+#include <cstdint>
+
+#include "plumbline/kernels/gemm/packed_format.h"
+
+namespace plumbline {
+
+// Fields a format lacks are left alone. Scales are float16 bits.
+struct BlockIntegers {
+  uint16_t d;
+  uint16_t minimum;
+  uint8_t sub_scale[16];   // q4_k, q5_k: 8 of 6 bits; q6_k: 16 int8
+  uint8_t sub_minimum[8];  // q4_k, q5_k
+  uint8_t q[256];          // stored codes: 4, 5 or 6 bits, or an int8
+};
+
+// `block` points at one block of the GGUF type `format` comes from.
+void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out);
+
+// Column `column` of one block of a panel (packed_format.h).
+void WritePackedBlock(PackedFormat format, const BlockIntegers& integers, int column, uint8_t* block);
+void ReadPackedBlock(PackedFormat format, const uint8_t* block, int column, BlockIntegers& out);
+
+}  // namespace plumbline

@@ -1,0 +1,234 @@
+#include "plumbline/kernels/gemm/gemm.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "plumbline/base/check.h"
+#include "plumbline/kernels/gemm/gemm_kernels.h"
+#include "plumbline/kernels/gemm/gemm_plan.h"
+
+namespace plumbline {
+namespace {
+
+struct Kernels {
+  const TileKernels& tiles;
+  const QuantKernels& quant;
+  const ActivationKernels& activations;
+};
+
+Kernels KernelsOf(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512Bf16:
+      return {isa_avx512_bf16::kTileKernels, isa_avx512_bf16::kQuantKernels, isa_avx512_bf16::kActivations};
+    case Isa::kAvx512:
+      return {isa_avx512::kTileKernels, isa_avx512::kQuantKernels, isa_avx512::kActivations};
+    case Isa::kAvx2:
+      break;
+  }
+  return {isa_avx2::kTileKernels, isa_avx2::kQuantKernels, isa_avx2::kActivations};
+}
+
+// Only vdpbf16ps multiplies pairs as they are; elsewhere bf16 activations are kept as float32.
+bool UsesPairs(Isa isa, Compute compute) { return isa == Isa::kAvx512Bf16 && compute == Compute::kBf16; }
+
+int64_t EvenK(int64_t k) { return (k + 1) / 2 * 2; }
+
+// 4-byte words of one packed row.
+int64_t RowWords(Isa isa, Compute compute, int64_t k) {
+  return UsesPairs(isa, compute) ? EvenK(k) / 2 : EvenK(k);
+}
+
+int64_t ScratchBytes(int64_t k) { return EvenK(k) * kPanel * static_cast<int64_t>(sizeof(float)); }
+
+// Everything one thread needs to compute blocks of one job.
+class BlockRunner {
+ public:
+  BlockRunner(const PackedActivations& x, const PackedWeight& weight, const TilePlan& plan, void* scratch)
+      : x_(x),
+        weight_(weight),
+        plan_(plan),
+        scratch_(scratch),
+        kernels_(KernelsOf(x.isa())),
+        groups_(MakeRowGroups(x.isa(), x.m())),
+        row_words_(RowWords(x.isa(), x.compute(), x.k())) {}
+
+  // Rows [row_begin, row_end) and columns [col_begin, col_end); y, bias and accumulate as in GemmJob, y's
+  // first element being that of (row_begin, col_begin), bias's that of col_begin.
+  void Run(int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end, MatrixView<float> y,
+           const float* bias, bool accumulate) const {
+    TileArgs args = {};
+    args.k = EvenK(weight_.k());
+    args.leaf = weight_.leaf();
+    args.y_stride = y.stride;
+    args.accumulate = accumulate;
+    const int64_t panel_end = (col_end + kPanel - 1) / kPanel;
+    const bool decode = IsQuantized(weight_.format()) && !plan_.in_registers;
+    int64_t panels = 1;
+    for (int64_t panel = col_begin / kPanel; panel < panel_end; panel += panels) {
+      panels = std::min<int64_t>(plan_.Panels(), panel_end - panel);
+      const int64_t column = panel * kPanel;
+      args.columns = std::min(col_end, column + panels * kPanel) - column;
+      args.bias = bias == nullptr ? nullptr : bias + (column - col_begin);
+      args.w = weight_.Panel(panel);
+      args.panel_stride = weight_.panel_bytes();
+      if (decode) {
+        Decoder()(args.w, weight_.k(), scratch_);
+        args.w = scratch_;
+      }
+      RunRows(row_begin, row_end, panels, y.data + (column - col_begin), args);
+    }
+  }
+
+ private:
+  TileKind Kind() const {
+    if (UsesPairs(x_.isa(), x_.compute())) return TileKind::kPairs;
+    return weight_.format() == PackedFormat::kBf16 ? TileKind::kWidened : TileKind::kFloats;
+  }
+
+  DecodeFn Decoder() const {
+    const auto format = static_cast<int>(weight_.format());
+    if (UsesPairs(x_.isa(), x_.compute())) return kernels_.quant.to_pairs[format];
+    return x_.compute() == Compute::kBf16 ? kernels_.quant.to_rounded[format]
+                                          : kernels_.quant.to_floats[format];
+  }
+
+  // Tiles of one group of rows after the other.
+  void RunRows(int64_t row_begin, int64_t row_end, int64_t panels, float* y, TileArgs& args) const {
+    const auto* words = static_cast<const uint32_t*>(x_.data());
+    for (int64_t row = row_begin; row < row_end;) {
+      const RowGroups::Group group = groups_.Of(row);
+      const int64_t left = std::min(row_end, group.begin + group.rows) - row;
+      const int64_t tiles = (left + plan_.rows - 1) / plan_.rows;
+      const int64_t rows = (left + tiles - 1) / tiles;
+      args.x = words + group.begin * row_words_ + (row - group.begin);
+      args.x_stride = group.rows;
+      args.y = y + (row - row_begin) * args.y_stride;
+      RunTile(rows, panels, args);
+      row += rows;
+    }
+  }
+
+  // The widest tiles that exist for this many rows, side by side.
+  void RunTile(int64_t rows, int64_t panels, TileArgs args) const {
+    if (plan_.in_registers) {
+      kernels_.quant.tile[static_cast<int>(weight_.format())][rows - 1](args);
+      return;
+    }
+    const auto& tiles = kernels_.tiles.tile[static_cast<int>(Kind())][rows - 1];
+    for (int64_t half = 0; half < 2 * panels;) {
+      int64_t vectors = std::min<int64_t>(plan_.vectors, 2 * panels - half);
+      while (tiles[vectors] == nullptr) --vectors;
+      TileArgs part = args;
+      part.w = static_cast<const char*>(args.w) + half / 2 * args.panel_stride + half % 2 * 64;
+      part.y = args.y + half * 16;
+      part.columns = args.columns - half * 16;
+      part.bias = args.bias == nullptr ? nullptr : args.bias + half * 16;
+      if (part.columns <= 0) return;
+      tiles[vectors](part);
+      half += vectors;
+    }
+  }
+
+  const PackedActivations& x_;
+  const PackedWeight& weight_;
+  const TilePlan plan_;
+  void* const scratch_;
+  const Kernels kernels_;
+  const RowGroups groups_;
+  const int64_t row_words_;
+};
+
+GemmShape ShapeOf(const PackedActivations& x, int64_t rows, bool quantized) {
+  return {x.isa(), UsesPairs(x.isa(), x.compute()), quantized, rows, x.k()};
+}
+
+// Grows, never shrinks.
+Status Reserve(Buffer& buffer, int64_t bytes) {
+  if (buffer.bytes() >= bytes) return {};
+  buffer = Buffer();
+  ASSIGN_OR_RETURN(buffer, Buffer::Allocate(bytes));
+  return {};
+}
+
+}  // namespace
+
+Status PackedActivations::Pack(const KernelContext& context, MatrixView<const float> x, Compute compute) {
+  m_ = x.rows;
+  k_ = x.cols;
+  compute_ = compute;
+  isa_ = context.isa;
+  const int64_t row_words = RowWords(isa_, compute, k_);
+  RETURN_IF_ERROR(Reserve(buffer_, m_ * row_words * static_cast<int64_t>(sizeof(uint32_t))));
+  RETURN_IF_ERROR(Reserve(scratch_, context.pool.threads() * ScratchBytes(k_)));
+  if (m_ == 0 || k_ == 0) return {};
+
+  const ActivationKernels& kernels = KernelsOf(isa_).activations;
+  const PackRowsFn pack = compute == Compute::kF32   ? kernels.to_floats
+                          : UsesPairs(isa_, compute) ? kernels.to_pairs
+                                                     : kernels.to_rounded;
+  const RowGroups groups = MakeRowGroups(isa_, m_);
+  context.pool.ParallelFor(groups.groups, [&](int64_t g, int) {
+    const RowGroups::Group group = groups.At(g);
+    pack(x.Row(group.begin), x.stride, group.rows, k_,
+         static_cast<uint32_t*>(buffer_.data()) + group.begin * row_words);
+  });
+  return {};
+}
+
+void Gemm(const KernelContext& context, const PackedActivations& x, std::span<const GemmJob> jobs) {
+  PLUMBLINE_CHECK(x.isa() == context.isa);
+  PLUMBLINE_CHECK(x.scratch_.bytes() >= context.pool.threads() * ScratchBytes(x.k()));
+  int64_t panels = 0;
+  bool quantized = false;
+  for (const GemmJob& job : jobs) {
+    PLUMBLINE_CHECK(job.weight->k() == x.k() && job.weight->compute() == x.compute());
+    PLUMBLINE_CHECK(job.y.rows == x.m() && job.y.cols == job.weight->n());
+    panels += job.weight->panels();
+    quantized = quantized || IsQuantized(job.weight->format());
+  }
+  if (x.m() == 0 || panels == 0) return;
+
+  const GemmShape shape = ShapeOf(x, x.m(), quantized);
+  const WorkPlan work = ChooseWork(shape, ChooseTile(shape), panels, context.pool.threads());
+  const auto units_of = [&](const GemmJob& job) {
+    return (job.weight->panels() + work.unit_panels - 1) / work.unit_panels;
+  };
+  int64_t units = 0;
+  for (const GemmJob& job : jobs) units += units_of(job);
+  const int64_t row_blocks = (x.m() + work.row_block - 1) / work.row_block;
+  // Row blocks outermost: a block's activations stay in the cache while every panel streams past.
+  context.pool.ParallelFor(units * row_blocks, [&](int64_t i, int thread) {
+    const int64_t row_begin = i / units * work.row_block;
+    const int64_t row_end = std::min(x.m(), row_begin + work.row_block);
+    int64_t unit = i % units;
+    size_t j = 0;
+    for (; unit >= units_of(jobs[j]); ++j) unit -= units_of(jobs[j]);
+    const GemmJob& job = jobs[j];
+    const int64_t col_begin = unit * work.unit_panels * kPanel;
+    const int64_t col_end = std::min(job.weight->n(), col_begin + work.unit_panels * kPanel);
+    // The scratch is this object's own; it is const only in what it holds.
+    auto* scratch = static_cast<char*>(const_cast<void*>(x.scratch_.data())) + thread * ScratchBytes(x.k());
+    const TilePlan tile = ChooseTile(ShapeOf(x, x.m(), IsQuantized(job.weight->format())));
+    BlockRunner(x, *job.weight, tile, scratch)
+        .Run(row_begin, row_end, col_begin, col_end,
+             MatrixView<float>(job.y.Row(row_begin) + col_begin, row_end - row_begin, col_end - col_begin,
+                               job.y.stride),
+             job.bias == nullptr ? nullptr : job.bias + col_begin, job.accumulate);
+  });
+}
+
+void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t row_end,
+               const PackedWeight& weight, int64_t col_begin, int64_t col_end, MatrixView<float> y,
+               GemmScratch& scratch) {
+  PLUMBLINE_CHECK(x.isa() == isa && x.k() == weight.k() && x.compute() == weight.compute());
+  PLUMBLINE_CHECK(row_begin >= 0 && row_end <= x.m() && col_begin % kPanel == 0 && col_end <= weight.n());
+  if (row_begin >= row_end || col_begin >= col_end) return;
+  const bool quantized = IsQuantized(weight.format());
+  const TilePlan tile = ChooseTile(ShapeOf(x, row_end - row_begin, quantized));
+  if (quantized && !tile.in_registers)
+    PLUMBLINE_CHECK(Reserve(scratch.panel, ScratchBytes(x.k())).has_value());
+  BlockRunner(x, weight, tile, scratch.panel.data())
+      .Run(row_begin, row_end, col_begin, col_end, y, nullptr, false);
+}
+
+}  // namespace plumbline

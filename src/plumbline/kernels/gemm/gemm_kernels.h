@@ -1,0 +1,72 @@
+// What gemm.cc calls in the files compiled once per instruction set. Plain enough for *_isa.cc files.
+#pragma once
+
+#include <cstdint>
+
+#include "plumbline/kernels/gemm/packed_format.h"
+
+namespace plumbline {
+
+// What a tile reads: activations and weights as bf16 pairs (kPairs), or activations as float32 and weights
+// as float32 (kFloats) or as bf16 pairs widened on the way (kWidened).
+enum class TileKind : uint8_t { kPairs, kFloats, kWidened };
+inline constexpr int kTileKinds = 3;
+
+inline constexpr int kMaxTileRows = 12;
+inline constexpr int kMaxTileVectors = 8;  // of 16 columns
+inline constexpr int kMaxQuantRows = 6;    // rows of a tile that decodes its weights in registers
+
+// One tile: y[r, c] for the tile's rows and 16 * vectors columns, all of k.
+struct TileArgs {
+  const void* x;         // the tile's first row: [steps][x_stride] words, steps of a pair or of one float
+  int64_t x_stride;      // words from one step to the next: the rows of the group
+  const void* w;         // the first panel, or its upper half
+  int64_t panel_stride;  // bytes to the next panel
+  int64_t k;             // rounded up to even
+  int64_t leaf;
+  float* y;
+  int64_t y_stride;
+  int64_t columns;    // columns stored, at most 16 * vectors
+  const float* bias;  // [columns] or null
+  bool accumulate;
+};
+
+using TileFn = void (*)(const TileArgs& args);
+
+// Decodes one panel of k (a multiple of the block) into [k/2][32] bf16 pairs or [k][32] float32.
+using DecodeFn = void (*)(const void* panel, int64_t k, void* out);
+
+// x [rows][k] float32, rows `stride` apart -> the layout of one group of rows (gemm.cc).
+using PackRowsFn = void (*)(const float* x, int64_t stride, int64_t rows, int64_t k, uint32_t* out);
+
+struct TileKernels {
+  TileFn tile[kTileKinds][kMaxTileRows]
+             [kMaxTileVectors + 1];  // [kind][rows - 1][vectors]; null: no such tile
+};
+
+struct QuantKernels {
+  // [format]: pairs, float32 values rounded to bf16, and unrounded. Null for formats that are not quantised.
+  DecodeFn to_pairs[kPackedFormats];
+  DecodeFn to_rounded[kPackedFormats];
+  DecodeFn to_floats[kPackedFormats];
+  TileFn tile[kPackedFormats][kMaxQuantRows];  // kPairs, 2 vectors, weights decoded in registers; or null
+};
+
+struct ActivationKernels {
+  PackRowsFn to_pairs;
+  PackRowsFn to_rounded;
+  PackRowsFn to_floats;
+};
+
+#define PLUMBLINE_DECLARE_GEMM_KERNELS(isa)    \
+  namespace isa {                              \
+  extern const TileKernels kTileKernels;       \
+  extern const QuantKernels kQuantKernels;     \
+  extern const ActivationKernels kActivations; \
+  }
+PLUMBLINE_DECLARE_GEMM_KERNELS(isa_avx2)
+PLUMBLINE_DECLARE_GEMM_KERNELS(isa_avx512)
+PLUMBLINE_DECLARE_GEMM_KERNELS(isa_avx512_bf16)
+#undef PLUMBLINE_DECLARE_GEMM_KERNELS
+
+}  // namespace plumbline

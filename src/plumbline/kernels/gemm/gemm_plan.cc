@@ -1,0 +1,71 @@
+#include "plumbline/kernels/gemm/gemm_plan.h"
+
+#include <algorithm>
+
+#include "plumbline/kernels/gemm/gemm_kernels.h"
+
+namespace plumbline {
+namespace {
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Accumulators of 16 columns that fit in registers beside the operands.
+constexpr int64_t Accumulators(Isa isa) { return isa == Isa::kAvx2 ? 6 : 24; }
+constexpr int64_t LargestGroup(Isa isa) { return isa == Isa::kAvx2 ? 6 : kMaxTileRows; }
+
+// Decoding in registers repeats the decoding for every tile of rows; beyond this many rows a scratch panel
+// read back from the second-level cache is cheaper.
+constexpr int64_t kFewRows = 5;
+
+// A row block's activations should stay in half of a 1 MiB second-level cache while panels stream past.
+constexpr int64_t kRowBlockBytes = int64_t{512} << 10;
+
+}  // namespace
+
+RowGroups MakeRowGroups(Isa isa, int64_t m) { return {m, CeilDiv(m, LargestGroup(isa))}; }
+
+RowGroups::Group RowGroups::At(int64_t group) const {
+  const int64_t base = m / groups;
+  const int64_t larger = m % groups;
+  return {group * base + std::min(group, larger), base + (group < larger ? 1 : 0)};
+}
+
+RowGroups::Group RowGroups::Of(int64_t row) const {
+  const int64_t base = m / groups;
+  const int64_t larger = m % groups;
+  const int64_t in_larger = larger * (base + 1);
+  return At(row < in_larger ? row / (base + 1) : larger + (row - in_larger) / base);
+}
+
+TilePlan ChooseTile(const GemmShape& shape) {
+  if (shape.quantized && shape.pairs && shape.rows <= kFewRows) {
+    return {static_cast<int>(shape.rows), 2, true};
+  }
+  const int64_t accumulators = Accumulators(shape.isa);
+  const int64_t group = LargestGroup(shape.isa);
+  const int64_t rows = std::min(group, CeilDiv(shape.rows, CeilDiv(shape.rows, group)));
+  // Decoded panels come one at a time.
+  const int64_t widest = shape.quantized ? 2 : kMaxTileVectors;
+  int64_t vectors = 1;
+  for (int64_t v = 2; v <= widest; v += 2) {
+    if (v != 6 && v * rows <= accumulators) vectors = v;
+  }
+  return {static_cast<int>(rows), static_cast<int>(vectors), false};
+}
+
+WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels, int threads) {
+  WorkPlan plan;
+  plan.unit_panels = tile.Panels();
+  // The last round of units should leave no thread idle for long.
+  while (plan.unit_panels > 1 &&
+         CeilDiv(CeilDiv(panels, plan.unit_panels), threads) * plan.unit_panels > CeilDiv(panels, threads)) {
+    --plan.unit_panels;
+  }
+  const int64_t row_bytes = shape.k * (shape.pairs ? 2 : 4);
+  const int64_t largest = std::max<int64_t>(tile.rows, kRowBlockBytes / row_bytes);
+  int64_t blocks = CeilDiv(shape.rows, largest);
+  plan.row_block = std::max<int64_t>(1, CeilDiv(shape.rows, blocks));
+  return plan;
+}
+
+}  // namespace plumbline

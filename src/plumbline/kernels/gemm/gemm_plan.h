@@ -1,0 +1,51 @@
+// Describe, choose, launch: how a matmul is cut into tiles and handed to threads. Pure functions of sizes;
+// no choice changes a bit of the result.
+#pragma once
+
+#include <cstdint>
+
+#include "plumbline/base/isa.h"
+
+namespace plumbline {
+
+// Packed activations keep rows in groups; a group is interleaved so that the rows of a tile lie side by side.
+// The m rows are spread evenly over ceil(m / largest) groups, the larger ones first.
+struct RowGroups {
+  int64_t m = 0;
+  int64_t groups = 0;
+
+  struct Group {
+    int64_t begin;
+    int64_t rows;
+  };
+  Group Of(int64_t row) const;
+  Group At(int64_t group) const;
+};
+RowGroups MakeRowGroups(Isa isa, int64_t m);
+
+struct GemmShape {
+  Isa isa = Isa::kAvx2;
+  bool pairs = false;  // vdpbf16ps tiles
+  bool quantized = false;
+  int64_t rows = 0;
+  int64_t k = 0;
+};
+
+// One tile is at most `rows` x 16 * `vectors`; vectors is 1 (half a panel), 2, 4, 6 or 8.
+struct TilePlan {
+  int rows = 1;
+  int vectors = 1;
+  bool in_registers = false;  // quantised weights are decoded by the tile itself, not into scratch
+
+  int Panels() const { return vectors < 2 ? 1 : vectors / 2; }
+};
+TilePlan ChooseTile(const GemmShape& shape);
+
+// Units of work of one fork-join: `unit_panels` panels by `row_block` rows.
+struct WorkPlan {
+  int64_t unit_panels = 1;
+  int64_t row_block = 1;
+};
+WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels, int threads);
+
+}  // namespace plumbline

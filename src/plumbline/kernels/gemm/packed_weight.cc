@@ -1,0 +1,166 @@
+#include "plumbline/kernels/gemm/packed_weight.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "plumbline/base/float16.h"
+#include "plumbline/kernels/dequant/dequant.h"
+#include "plumbline/kernels/gemm/block_integers.h"
+
+namespace plumbline {
+namespace {
+
+constexpr int64_t kMaxLeaf = 256;
+
+std::optional<PackedFormat> FormatOf(DType dtype, Compute compute) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kF16:
+      return compute == Compute::kBf16 ? PackedFormat::kBf16 : PackedFormat::kF32;
+    case DType::kBF16:
+      return PackedFormat::kBf16;
+    case DType::kQ4_0:
+      return PackedFormat::kQ4_0;
+    case DType::kQ4_1:
+      return PackedFormat::kQ4_1;
+    case DType::kQ5_0:
+      return PackedFormat::kQ5_0;
+    case DType::kQ5_1:
+      return PackedFormat::kQ5_1;
+    case DType::kQ8_0:
+      return PackedFormat::kQ8_0;
+    case DType::kQ4_K:
+      return PackedFormat::kQ4_K;
+    case DType::kQ5_K:
+      return PackedFormat::kQ5_K;
+    case DType::kQ6_K:
+      return PackedFormat::kQ6_K;
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kU8:
+    case DType::kU32:
+      break;
+  }
+  return std::nullopt;
+}
+
+Status CheckSource(const RawTensor& source, int64_t leaf, std::span<const int32_t> row_order) {
+  if (source.shape.size() != 2 || source.shape[0] <= 0 || source.shape[1] <= 0) {
+    return InvalidInput("weight shape: got {} dimensions of {} elements, want [n, k] ({})",
+                        source.shape.size(), source.Elements(), source.name);
+  }
+  const int64_t k = source.shape[1];
+  const int64_t block = Info(source.dtype).block_elements;
+  if (k % block != 0) {
+    return InvalidInput("weight columns: got {}, want a multiple of {}, the block of {} ({})", k, block,
+                        Info(source.dtype).name, source.name);
+  }
+  const int64_t granule = std::max<int64_t>(block, 2);
+  if (leaf <= 0 || leaf > kMaxLeaf || leaf % granule != 0) {
+    return InvalidInput("leaf of the reduction: got {}, want a multiple of {} up to {} ({}, {})", leaf,
+                        granule, kMaxLeaf, Info(source.dtype).name, source.name);
+  }
+  for (const int32_t row : row_order) {
+    if (row < 0 || row >= source.shape[0]) {
+      return InvalidInput("row order: got row {}, want one of 0..{} ({})", row, source.shape[0] - 1,
+                          source.name);
+    }
+  }
+  return {};
+}
+
+// One panel's source: the rows that become its columns.
+struct PanelSource {
+  DType dtype;
+  int columns;
+  const uint8_t* row[kPanel];
+};
+
+// Rows pass through a tile of float32 that stays in the first-level cache, so that both the reads along
+// rows and the writes across columns are dense.
+constexpr int64_t kTileK = 128;
+
+void PackPlain(const PanelSource& source, int64_t k, PackedFormat format, Compute compute, void* panel) {
+  float tile[kPanel][kTileK];
+  const int64_t bytes = ByteSize(source.dtype, 1);
+  for (int64_t begin = 0; begin < k; begin += kTileK) {
+    const int64_t count = std::min(kTileK, k - begin);
+    for (int c = 0; c < kPanel; ++c) {
+      std::fill(tile[c], tile[c] + kTileK, 0.0f);
+      if (c < source.columns) DequantizeRow(source.dtype, source.row[c] + begin * bytes, count, tile[c]);
+    }
+    if (format == PackedFormat::kF32) {
+      float* out = static_cast<float*>(panel) + begin * kPanel;
+      for (int64_t i = 0; i < count; ++i) {
+        for (int c = 0; c < kPanel; ++c) out[i * kPanel + c] = tile[c][i];
+      }
+      continue;
+    }
+    // A bf16 source computed in float32 keeps its bits; computed in bf16, denormals are zeros already here.
+    const auto bits = [compute](float value) -> uint32_t {
+      return compute == Compute::kBf16 ? F32ToBf16(value) : std::bit_cast<uint32_t>(value) >> 16;
+    };
+    uint32_t* out = static_cast<uint32_t*>(panel) + begin / 2 * kPanel;
+    for (int64_t p = 0; p < (count + 1) / 2; ++p) {
+      for (int c = 0; c < kPanel; ++c)
+        out[p * kPanel + c] = bits(tile[c][2 * p]) << 16 | bits(tile[c][2 * p + 1]);
+    }
+  }
+}
+
+void PackQuantized(const PanelSource& source, int64_t k, PackedFormat format, uint8_t* panel) {
+  const int64_t blocks = k / Layout(format).block;
+  const int64_t block_bytes = Info(source.dtype).block_bytes;
+  BlockIntegers integers;
+  for (int64_t b = 0; b < blocks; ++b, panel += Layout(format).BlockBytes()) {
+    for (int c = 0; c < source.columns; ++c) {
+      ReadGgufBlock(format, source.row[c] + b * block_bytes, integers);
+      WritePackedBlock(format, integers, c, panel);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t PackedWeight::PackedBytes(DType dtype, int64_t n, int64_t k, Compute compute) {
+  const std::optional<PackedFormat> format = FormatOf(dtype, compute);
+  return format.has_value() ? (n + kPanel - 1) / kPanel * PanelBytes(*format, k) : 0;
+}
+
+Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawTensor& source,
+                                        Compute compute, int64_t leaf, std::span<const int32_t> row_order) {
+  const std::optional<PackedFormat> format = FormatOf(source.dtype, compute);
+  if (!format.has_value()) {
+    return InvalidInput("weight type: got {}, want a floating-point or quantised type ({})",
+                        Info(source.dtype).name, source.name);
+  }
+  RETURN_IF_ERROR(CheckSource(source, leaf, row_order));
+  PackedWeight weight;
+  weight.n_ = row_order.empty() ? source.shape[0] : static_cast<int64_t>(row_order.size());
+  weight.k_ = source.shape[1];
+  weight.leaf_ = leaf;
+  weight.compute_ = compute;
+  weight.format_ = *format;
+  weight.panel_bytes_ = PanelBytes(*format, weight.k_);
+  ASSIGN_OR_RETURN(weight.buffer_, Buffer::Allocate(weight.panels() * weight.panel_bytes_));
+
+  const auto* rows = static_cast<const uint8_t*>(source.data);
+  const int64_t row_bytes = ByteSize(source.dtype, weight.k_);
+  context.pool.ParallelFor(weight.panels(), [&](int64_t p, int) {
+    PanelSource from = {
+        source.dtype, static_cast<int>(std::min<int64_t>(kPanel, weight.n_ - p * kPanel)), {}};
+    for (int c = 0; c < from.columns; ++c) {
+      const int64_t i = p * kPanel + c;
+      from.row[c] = rows + (row_order.empty() ? i : row_order[i]) * row_bytes;
+    }
+    void* panel = static_cast<uint8_t*>(weight.buffer_.data()) + p * weight.panel_bytes_;
+    if (IsQuantized(*format)) {
+      PackQuantized(from, weight.k_, *format, static_cast<uint8_t*>(panel));
+    } else {
+      PackPlain(from, weight.k_, *format, compute, panel);
+    }
+  });
+  return weight;
+}
+
+}  // namespace plumbline
