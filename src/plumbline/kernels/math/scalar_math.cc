@@ -1,5 +1,7 @@
 #include "plumbline/kernels/math/scalar_math.h"
 
+#include <array>
+
 namespace plumbline {
 namespace {
 
@@ -27,20 +29,32 @@ double ExpSeries(double r) {
   return std::fma(p, r, 1.0);
 }
 
-// sin(r) for |r| <= pi / 4: r - r^3 / 3! + ... to r^17.
+// Taylor coefficients: kInverseFactorial[k] = 1 / k!.
+constexpr int kTerms = 19;
+constexpr auto kInverseFactorial = [] {
+  std::array<double, kTerms> inverse{};
+  double factorial = 1.0;  // exact up to 18!
+  for (int k = 0; k < kTerms; ++k) {
+    if (k > 0) factorial *= k;
+    inverse[static_cast<size_t>(k)] = 1.0 / factorial;
+  }
+  return inverse;
+}();
+
+// sin(r) for |r| <= pi / 4: r - r^3 / 3! + ... + r^17 / 17!.
 double SinSeries(double r) {
-  const double square = r * r;
-  double p = 0.0;
-  for (int k = 17; k >= 3; k -= 2) p = (1.0 + p) * (-square / ((k - 1) * k));
-  return std::fma(p, r, r);
+  const double minus_square = -r * r;
+  double p = kInverseFactorial[17];
+  for (size_t k = 15; k >= 3; k -= 2) p = std::fma(p, minus_square, kInverseFactorial[k]);
+  return std::fma(p * minus_square, r, r);
 }
 
-// cos(r) for |r| <= pi / 4: 1 - r^2 / 2! + ... to r^18.
+// cos(r) for |r| <= pi / 4: 1 - r^2 / 2! + ... - r^18 / 18!.
 double CosSeries(double r) {
-  const double square = r * r;
-  double p = 0.0;
-  for (int k = 18; k >= 2; k -= 2) p = (1.0 + p) * (-square / ((k - 1) * k));
-  return 1.0 + p;
+  const double minus_square = -r * r;
+  double p = kInverseFactorial[18];
+  for (size_t k = 16; k >= 2; k -= 2) p = std::fma(p, minus_square, kInverseFactorial[k]);
+  return std::fma(p, minus_square, 1.0);
 }
 
 }  // namespace

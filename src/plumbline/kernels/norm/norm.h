@@ -1,5 +1,7 @@
 // RMS and layer normalisation over rows, float32. Row statistics are 16 interleaved lanes (lane t sums the
-// elements with index % 16 == t in ascending order) combined by the lane tree.
+// elements with index % 16 == t in ascending order; squares by fused multiply-add, fma(x, x, acc)) combined
+// by the lane tree. Everything else is one rounded operation each, in the order of the formulas; 1 / sqrt(v)
+// is an IEEE square root and an IEEE division.
 #pragma once
 
 #include "plumbline/kernels/kernel_context.h"
@@ -18,8 +20,9 @@ void RmsNormHeads(const KernelContext& context, MatrixView<float> x, int64_t hea
                   float eps);
 
 // y[r, i] = ((x[r, i] - mean_r) * s_r) * weight[i] + bias[i] (one fused multiply-add for the last two),
-// s_r = 1 / sqrt(mean of (x - mean_r)^2 + eps). bias may be null. y may be x. (Ba et al. 2016.)
-void LayerNorm(const KernelContext& context, MatrixView<const float> x, const float* weight, const float* bias,
-               float eps, MatrixView<float> y);
+// s_r = 1 / sqrt(sum_i (x[r, i] - mean_r)^2 / cols + eps),  mean_r = sum_i x[r, i] / cols. bias may be null
+// (then a plain product). y may be x. (Ba et al. 2016.)
+void LayerNorm(const KernelContext& context, MatrixView<const float> x, const float* weight,
+               const float* bias, float eps, MatrixView<float> y);
 
 }  // namespace plumbline

@@ -1,9 +1,12 @@
 // Rotary position embedding (Su et al. 2021), the half-split ("NeoX") form: element i of a head's first half
 // is paired with element i of its second half.
 //
-//   angle = float32(position) * inv_freq[i]
-//   out[i]        = x[i] * cos(angle) - x[i + half] * sin(angle)
-//   out[i + half] = x[i + half] * cos(angle) + x[i] * sin(angle)
+//   angle = float32(position) * inv_freq[i], rounded to float32
+//   c = cos(angle) * attention_factor,  s = sin(angle) * attention_factor
+//   out[i]        = x[i] * c - x[i + half] * s    as fma(-x[i + half], s, x[i] * c)
+//   out[i + half] = x[i + half] * c + x[i] * s    as fma(x[i], s, x[i + half] * c)
+//
+// cos and sin are float64 results for the float32 angle, rounded to float32 once, then multiplied in float32.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +30,7 @@ struct RopeScaling {
   // kYarn
   double beta_fast = 32.0;
   double beta_slow = 1.0;
-  double attention_factor = 0.0;  // 0: 0.1 ln(factor) + 1
+  double attention_factor = 0.0;  // 0: 0.1 ln(factor) + 1, or 1 where factor <= 1
   bool truncate = true;
 };
 
@@ -36,9 +39,18 @@ struct RopeFrequencies {
   float attention_factor = 1.0f;  // multiplies cos and sin (YaRN)
 };
 
-// inv_freq[i] = theta^(-2 i / rotary_dim), then the scaling, as Hugging Face transformers' ROPE_INIT_FUNCTIONS
-// define them; computed in float64 by the project's own functions, rounded once.
+// What MakeRopeFrequencies needs: rotary_dim even and positive, theta > 1, factors, rotation counts and
+// lengths finite and positive, low_freq_factor < high_freq_factor, beta_slow < beta_fast. For values from a
+// configuration.
+Status ValidateRope(int64_t rotary_dim, double theta, const RopeScaling& scaling);
+
+// inv_freq[i] = theta^(-2 i / rotary_dim), then the scaling, as Hugging Face transformers'
+// ROPE_INIT_FUNCTIONS define them; computed in float64 by the project's own functions, rounded once. (The
+// exponent 2 i / rotary_dim is a float32 quotient, as there.) The arguments pass ValidateRope.
 RopeFrequencies MakeRopeFrequencies(int64_t rotary_dim, double theta, const RopeScaling& scaling);
+
+// inv_freq[i] /= factors[i] in float32, one factor for each frequency (GGUF's rope_freqs.weight).
+void DivideFrequencies(RopeFrequencies& frequencies, std::span<const float> factors);
 
 // cos and sin of each position, shared by all layers of a step: tables [tokens, rotary_dim / 2] float32.
 void RopeTables(const KernelContext& context, const RopeFrequencies& frequencies,

@@ -46,6 +46,8 @@ static inline F32x16 operator-(F32x16 a, F32x16 b) { return {_mm512_sub_ps(a.v, 
 static inline F32x16 operator*(F32x16 a, F32x16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
 static inline F32x16 operator/(F32x16 a, F32x16 b) { return {_mm512_div_ps(a.v, b.v)}; }
 static inline F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+// c - a * b, rounded once.
+static inline F32x16 Fnma(F32x16 a, F32x16 b, F32x16 c) { return {_mm512_fnmadd_ps(a.v, b.v, c.v)}; }
 static inline F32x16 Sqrt(F32x16 a) { return {_mm512_sqrt_ps(a.v)}; }
 // maxps / minps: the second operand where either is NaN or both are zero.
 static inline F32x16 MaxPs(F32x16 a, F32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }
@@ -125,6 +127,9 @@ static inline F32x16 operator*(F32x16 a, F32x16 b) { return {_mm256_mul_ps(a.lo,
 static inline F32x16 operator/(F32x16 a, F32x16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
 static inline F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
+}
+static inline F32x16 Fnma(F32x16 a, F32x16 b, F32x16 c) {
+  return {_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)};
 }
 static inline F32x16 Sqrt(F32x16 a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 static inline F32x16 MaxPs(F32x16 a, F32x16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }

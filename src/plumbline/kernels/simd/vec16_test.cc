@@ -46,6 +46,7 @@ const Definition kDefinitions[] = {
     {"multiply", [](uint32_t a, uint32_t b, uint32_t) { return B(F(a) * F(b)); }},
     {"divide", [](uint32_t a, uint32_t b, uint32_t) { return B(F(a) / F(b)); }},
     {"fma", [](uint32_t a, uint32_t b, uint32_t c) { return B(std::fma(F(a), F(b), F(c))); }},
+    {"fnma", [](uint32_t a, uint32_t b, uint32_t c) { return B(std::fma(-F(a), F(b), F(c))); }},
     {"sqrt", [](uint32_t a, uint32_t, uint32_t) { return B(std::sqrt(F(a))); }},
     {"max", [](uint32_t a, uint32_t b, uint32_t) { return B(Daz(a) > Daz(b) ? Daz(a) : Daz(b)); }},
     {"min", [](uint32_t a, uint32_t b, uint32_t) { return B(Daz(a) < Daz(b) ? Daz(a) : Daz(b)); }},
@@ -88,7 +89,8 @@ const Definition kDefinitions[] = {
 // Results of arithmetic, where one NaN is as good as another: its payload depends on the order of operands,
 // which is the compiler's choice.
 bool IsArithmetic(std::string_view name) {
-  for (const char* one : {"add", "subtract", "multiply", "divide", "fma", "sqrt", "round", "dot_pairs"}) {
+  for (const char* one :
+       {"add", "subtract", "multiply", "divide", "fma", "fnma", "sqrt", "round", "dot_pairs"}) {
     if (name == one) return true;
   }
   return false;

@@ -78,6 +78,7 @@ const VectorOp kOps[] = {
     PLUMBLINE_VECTOR_OP("multiply", AsI32(v.a* v.b)),
     PLUMBLINE_VECTOR_OP("divide", AsI32(v.a / v.b)),
     PLUMBLINE_VECTOR_OP("fma", AsI32(Fma(v.a, v.b, v.c))),
+    PLUMBLINE_VECTOR_OP("fnma", AsI32(Fnma(v.a, v.b, v.c))),
     PLUMBLINE_VECTOR_OP("sqrt", AsI32(Sqrt(v.a))),
     PLUMBLINE_VECTOR_OP("max", AsI32(MaxPs(v.a, v.b))),
     PLUMBLINE_VECTOR_OP("min", AsI32(MinPs(v.a, v.b))),
