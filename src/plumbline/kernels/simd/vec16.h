@@ -60,7 +60,9 @@ static inline Mask16 operator&(Mask16 a, Mask16 b) { return {static_cast<__mmask
 static inline Mask16 operator|(Mask16 a, Mask16 b) { return {static_cast<__mmask16>(a.m | b.m)}; }
 static inline Mask16 operator~(Mask16 a) { return {static_cast<__mmask16>(~a.m)}; }
 static inline uint32_t Bits(Mask16 a) { return a.m; }
-static inline F32x16 Select(Mask16 m, F32x16 yes, F32x16 no) { return {_mm512_mask_blend_ps(m.m, no.v, yes.v)}; }
+static inline F32x16 Select(Mask16 m, F32x16 yes, F32x16 no) {
+  return {_mm512_mask_blend_ps(m.m, no.v, yes.v)};
+}
 
 static inline I32x16 SetI(int32_t x) { return {_mm512_set1_epi32(x)}; }
 static inline I32x16 LoadI(const void* p) { return {_mm512_loadu_si512(p)}; }
@@ -71,22 +73,40 @@ static inline I32x16 operator&(I32x16 a, I32x16 b) { return {_mm512_and_si512(a.
 static inline I32x16 operator|(I32x16 a, I32x16 b) { return {_mm512_or_si512(a.v, b.v)}; }
 static inline I32x16 operator^(I32x16 a, I32x16 b) { return {_mm512_xor_si512(a.v, b.v)}; }
 template <int kBits>
-static inline I32x16 ShiftLeft(I32x16 a) { return {_mm512_slli_epi32(a.v, kBits)}; }
+static inline I32x16 ShiftLeft(I32x16 a) {
+  return {_mm512_slli_epi32(a.v, kBits)};
+}
 template <int kBits>
-static inline I32x16 ShiftRight(I32x16 a) { return {_mm512_srli_epi32(a.v, kBits)}; }  // logical
+static inline I32x16 ShiftRight(I32x16 a) {
+  return {_mm512_srli_epi32(a.v, kBits)};
+}  // logical
 template <int kBits>
-static inline I32x16 ShiftRightArith(I32x16 a) { return {_mm512_srai_epi32(a.v, kBits)}; }
+static inline I32x16 ShiftRightArith(I32x16 a) {
+  return {_mm512_srai_epi32(a.v, kBits)};
+}
 static inline Mask16 EqualI(I32x16 a, I32x16 b) { return {_mm512_cmpeq_epi32_mask(a.v, b.v)}; }
-static inline I32x16 SelectI(Mask16 m, I32x16 yes, I32x16 no) { return {_mm512_mask_blend_epi32(m.m, no.v, yes.v)}; }
+static inline I32x16 SelectI(Mask16 m, I32x16 yes, I32x16 no) {
+  return {_mm512_mask_blend_epi32(m.m, no.v, yes.v)};
+}
 static inline F32x16 AsF32(I32x16 a) { return {_mm512_castsi512_ps(a.v)}; }
 static inline I32x16 AsI32(F32x16 a) { return {_mm512_castps_si512(a.v)}; }
 static inline F32x16 ToF32(I32x16 a) { return {_mm512_cvtepi32_ps(a.v)}; }
 static inline I32x16 RoundToI32(F32x16 a) { return {_mm512_cvtps_epi32(a.v)}; }  // nearest even
-static inline F32x16 Round(F32x16 a) { return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)}; }
-static inline I32x16 WidenU8(const void* p) { return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
-static inline I32x16 WidenI8(const void* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))}; }
-static inline I32x16 WidenU16(const void* p) { return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)))}; }
-static inline F32x16 WidenF16(const void* p) { return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))}; }
+static inline F32x16 Round(F32x16 a) {
+  return {_mm512_roundscale_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+static inline I32x16 WidenU8(const void* p) {
+  return {_mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+}
+static inline I32x16 WidenI8(const void* p) {
+  return {_mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)))};
+}
+static inline I32x16 WidenU16(const void* p) {
+  return {_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+static inline F32x16 WidenF16(const void* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
 
 #else  // AVX2
 
@@ -114,17 +134,26 @@ static inline Mask16 FirstN(int n) {
 }
 static inline F32x16 LoadN(const float* p, int n) {
   const Mask16 m = FirstN(n);
-  return {_mm256_maskload_ps(p, _mm256_castps_si256(m.lo)), _mm256_maskload_ps(p + 8, _mm256_castps_si256(m.hi))};
+  return {_mm256_maskload_ps(p, _mm256_castps_si256(m.lo)),
+          _mm256_maskload_ps(p + 8, _mm256_castps_si256(m.hi))};
 }
 static inline void StoreN(float* p, F32x16 a, int n) {
   const Mask16 m = FirstN(n);
   _mm256_maskstore_ps(p, _mm256_castps_si256(m.lo), a.lo);
   _mm256_maskstore_ps(p + 8, _mm256_castps_si256(m.hi), a.hi);
 }
-static inline F32x16 operator+(F32x16 a, F32x16 b) { return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)}; }
-static inline F32x16 operator-(F32x16 a, F32x16 b) { return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)}; }
-static inline F32x16 operator*(F32x16 a, F32x16 b) { return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)}; }
-static inline F32x16 operator/(F32x16 a, F32x16 b) { return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)}; }
+static inline F32x16 operator+(F32x16 a, F32x16 b) {
+  return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};
+}
+static inline F32x16 operator-(F32x16 a, F32x16 b) {
+  return {_mm256_sub_ps(a.lo, b.lo), _mm256_sub_ps(a.hi, b.hi)};
+}
+static inline F32x16 operator*(F32x16 a, F32x16 b) {
+  return {_mm256_mul_ps(a.lo, b.lo), _mm256_mul_ps(a.hi, b.hi)};
+}
+static inline F32x16 operator/(F32x16 a, F32x16 b) {
+  return {_mm256_div_ps(a.lo, b.lo), _mm256_div_ps(a.hi, b.hi)};
+}
 static inline F32x16 Fma(F32x16 a, F32x16 b, F32x16 c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
@@ -132,8 +161,12 @@ static inline F32x16 Fnma(F32x16 a, F32x16 b, F32x16 c) {
   return {_mm256_fnmadd_ps(a.lo, b.lo, c.lo), _mm256_fnmadd_ps(a.hi, b.hi, c.hi)};
 }
 static inline F32x16 Sqrt(F32x16 a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
-static inline F32x16 MaxPs(F32x16 a, F32x16 b) { return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)}; }
-static inline F32x16 MinPs(F32x16 a, F32x16 b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
+static inline F32x16 MaxPs(F32x16 a, F32x16 b) {
+  return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
+}
+static inline F32x16 MinPs(F32x16 a, F32x16 b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
 static inline Mask16 operator<(F32x16 a, F32x16 b) {
   return {_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
 }
@@ -146,14 +179,19 @@ static inline Mask16 operator==(F32x16 a, F32x16 b) {
 static inline Mask16 IsNan(F32x16 a) {
   return {_mm256_cmp_ps(a.lo, a.lo, _CMP_UNORD_Q), _mm256_cmp_ps(a.hi, a.hi, _CMP_UNORD_Q)};
 }
-static inline Mask16 operator&(Mask16 a, Mask16 b) { return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)}; }
-static inline Mask16 operator|(Mask16 a, Mask16 b) { return {_mm256_or_ps(a.lo, b.lo), _mm256_or_ps(a.hi, b.hi)}; }
+static inline Mask16 operator&(Mask16 a, Mask16 b) {
+  return {_mm256_and_ps(a.lo, b.lo), _mm256_and_ps(a.hi, b.hi)};
+}
+static inline Mask16 operator|(Mask16 a, Mask16 b) {
+  return {_mm256_or_ps(a.lo, b.lo), _mm256_or_ps(a.hi, b.hi)};
+}
 static inline Mask16 operator~(Mask16 a) {
   const __m256 ones = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
   return {_mm256_xor_ps(a.lo, ones), _mm256_xor_ps(a.hi, ones)};
 }
 static inline uint32_t Bits(Mask16 a) {
-  return static_cast<uint32_t>(_mm256_movemask_ps(a.lo)) | static_cast<uint32_t>(_mm256_movemask_ps(a.hi)) << 8;
+  return static_cast<uint32_t>(_mm256_movemask_ps(a.lo)) | static_cast<uint32_t>(_mm256_movemask_ps(a.hi))
+                                                               << 8;
 }
 static inline F32x16 Select(Mask16 m, F32x16 yes, F32x16 no) {
   return {_mm256_blendv_ps(no.lo, yes.lo, m.lo), _mm256_blendv_ps(no.hi, yes.hi, m.hi)};
@@ -169,23 +207,42 @@ static inline void StoreI(void* p, I32x16 a) {
   _mm256_storeu_si256(q, a.lo);
   _mm256_storeu_si256(q + 1, a.hi);
 }
-static inline I32x16 operator+(I32x16 a, I32x16 b) { return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)}; }
-static inline I32x16 operator-(I32x16 a, I32x16 b) { return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)}; }
-static inline I32x16 operator&(I32x16 a, I32x16 b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
-static inline I32x16 operator|(I32x16 a, I32x16 b) { return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)}; }
-static inline I32x16 operator^(I32x16 a, I32x16 b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
+static inline I32x16 operator+(I32x16 a, I32x16 b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+static inline I32x16 operator-(I32x16 a, I32x16 b) {
+  return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
+}
+static inline I32x16 operator&(I32x16 a, I32x16 b) {
+  return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+static inline I32x16 operator|(I32x16 a, I32x16 b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
+}
+static inline I32x16 operator^(I32x16 a, I32x16 b) {
+  return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
 template <int kBits>
-static inline I32x16 ShiftLeft(I32x16 a) { return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)}; }
+static inline I32x16 ShiftLeft(I32x16 a) {
+  return {_mm256_slli_epi32(a.lo, kBits), _mm256_slli_epi32(a.hi, kBits)};
+}
 template <int kBits>
-static inline I32x16 ShiftRight(I32x16 a) { return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)}; }
+static inline I32x16 ShiftRight(I32x16 a) {
+  return {_mm256_srli_epi32(a.lo, kBits), _mm256_srli_epi32(a.hi, kBits)};
+}
 template <int kBits>
-static inline I32x16 ShiftRightArith(I32x16 a) { return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)}; }
+static inline I32x16 ShiftRightArith(I32x16 a) {
+  return {_mm256_srai_epi32(a.lo, kBits), _mm256_srai_epi32(a.hi, kBits)};
+}
 static inline Mask16 EqualI(I32x16 a, I32x16 b) {
-  return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.lo, b.lo)), _mm256_castsi256_ps(_mm256_cmpeq_epi32(a.hi, b.hi))};
+  return {_mm256_castsi256_ps(_mm256_cmpeq_epi32(a.lo, b.lo)),
+          _mm256_castsi256_ps(_mm256_cmpeq_epi32(a.hi, b.hi))};
 }
 static inline F32x16 AsF32(I32x16 a) { return {_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)}; }
 static inline I32x16 AsI32(F32x16 a) { return {_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)}; }
-static inline I32x16 SelectI(Mask16 m, I32x16 yes, I32x16 no) { return AsI32(Select(m, AsF32(yes), AsF32(no))); }
+static inline I32x16 SelectI(Mask16 m, I32x16 yes, I32x16 no) {
+  return AsI32(Select(m, AsF32(yes), AsF32(no)));
+}
 static inline F32x16 ToF32(I32x16 a) { return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)}; }
 static inline I32x16 RoundToI32(F32x16 a) { return {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi)}; }
 static inline F32x16 Round(F32x16 a) {
