@@ -1,9 +1,10 @@
-// Log-probabilities of chosen tokens and the top-k of each row (seed 004; decoder contract, sections 3 and 4).
+// Log-probabilities of chosen tokens and the top-k of each row (seed 004; decoder contract, sections 3 and
+// 4).
 //
 // Per row x[0 .. vocab): m = max x, s = sum exp(x - m), norm = -(m + log s), log p(v) = x[v] + norm.
-// (m, s) is computed per tile of 1024 token ids (16 interleaved lanes and their tree inside a tile) and merged
-// by the dyadic tree over tiles (numerics contract, section 2), so materialised and fused forms agree bit for
-// bit. Top-k is ordered by (value descending, token id ascending); ties keep the lowest ids.
+// (m, s) is computed per tile of 1024 token ids (16 interleaved lanes and their tree inside a tile) and
+// merged by the dyadic tree over tiles (numerics contract, section 2), so materialised and fused forms agree
+// bit for bit. Top-k is ordered by (value descending, token id ascending); ties keep the lowest ids.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,12 @@
 
 #include "plumbline/base/status.h"
 #include "plumbline/kernels/kernel_context.h"
+#include "plumbline/kernels/logprobs/top_k.h"
 #include "plumbline/tensor/matrix.h"
 
 namespace plumbline {
+
+struct LogProbKernels;
 
 inline constexpr int kVocabTile = 1024;
 
@@ -27,6 +31,12 @@ struct LogProbTensors {
   MatrixView<float> lp_logits;     // [outputs, W]
   MatrixView<uint32_t> lp_tokens;  // [outputs, W]; unused top slots hold (vocab, -inf)
 };
+
+// Three ragged arrays over the same B sequences; each may have its own length per sequence, and all are
+// aligned at the sequences' ends. Output i of sequence b, r = lp_output_offsets[b + 1] - 1 - i places before
+// its last one, is the log-probability of the token that follows: sampled_tokens[b] where r = 0, else
+// tokens[token_row_offsets[b + 1] - r]; its logits are row logit_row_offsets[b + 1] - 1 - r. Rows and tokens
+// past the last offset are padding and never read. Outputs must not overlap inputs.
 struct LogProbInputs {
   MatrixView<const float> logits;               // [rows, vocab], ragged by batch
   std::span<const uint32_t> tokens;             // [T]
@@ -36,10 +46,15 @@ struct LogProbInputs {
   std::span<const uint32_t> lp_output_offsets;  // [B + 1]
 };
 
-// Checks every shape, offset and token id; nothing is computed before all are good. compute_... below require it.
+// Checks every shape, offset and token id; nothing is computed before all are good. compute_... below require
+// it. A sequence with outputs needs at least as many logits rows and tokens as outputs. Errors name the
+// argument.
 Status CheckLogProbInputs(const LogProbTensors& out, const LogProbInputs& in, int levels);
 
 // One output row; `output_token_index` in [0, lp_output_offsets.back()). Preconditions: CheckLogProbInputs.
+// Columns 0 .. W - 2: the logits above -inf, best first; last column: the position's token, also where it is
+// among the best. A row that holds NaN or +inf, or nothing above -inf, has NaN for every value; a NaN logit
+// is never among the best. Defined for levels 0 .. 8.
 template <int levels>
 void compute_log_probabilities_1tok(Isa isa, int64_t output_token_index, const LogProbTensors& out,
                                     const LogProbInputs& in);
@@ -52,54 +67,69 @@ Status ComputeLogProbabilities(const KernelContext& context, int levels, const L
 
 struct LogProbabilities {
   std::vector<float> token_log_probabilities;
-  std::vector<std::vector<std::pair<uint32_t, float>>> top_log_probabilities;  // chosen token appended if outside
+  std::vector<std::vector<std::pair<uint32_t, float>>>
+      top_log_probabilities;  // chosen token appended if outside
   std::vector<uint32_t> sampled_token_ids;
 };
+
+// One decoder step. A request with echo gets the log-probabilities of all its tokens but the first and then
+// of its sampled token, any other only the last of these.
 struct RaggedLogProbRequest {
-  std::span<const uint32_t> input_row_offsets;      // [B + 1]
-  std::optional<MatrixView<const float>> logits;    // [T, vocab], required where a request echoes
-  MatrixView<const float> next_token_logits;        // [B, vocab]
-  std::span<const uint32_t> tokens;                 // [T]
-  std::span<const uint32_t> sampled_tokens;         // [B]
-  std::span<const int32_t> batch_top_n;             // [B]; 0: no result for that request
-  std::span<const uint8_t> batch_echo;              // [B]
+  std::span<const uint32_t> input_row_offsets;    // [B + 1]
+  std::optional<MatrixView<const float>> logits;  // [T, vocab], required where a request echoes
+  MatrixView<const float> next_token_logits;      // [B, vocab]
+  std::span<const uint32_t> tokens;               // [T]
+  std::span<const uint32_t> sampled_tokens;       // [B]
+  std::span<const int32_t> batch_top_n;           // [B], any count >= 0; 0: no result for that request
+  std::span<const uint8_t> batch_echo;            // [B]; any set: `logits` is required
 };
+
+// Each map of top_log_probabilities holds the min(top_n, number above -inf) best tokens, best first, then the
+// position's token unless it is one of them. Checks what CheckLogProbInputs does before anything is computed.
 Result<std::vector<std::optional<LogProbabilities>>> compute_log_probabilities_ragged(
     const KernelContext& context, const RaggedLogProbRequest& request);
 
 // ---- The streaming form: rows seen one vocabulary tile at a time. ----
 
-// What one row has after every tile: token ids ordered (value descending, id ascending), exactly min(k, vocab).
+// What one row has after every tile: token ids ordered (value descending, id ascending), exactly min(k,
+// vocab).
 struct RowLogProbs {
   float chosen_logprob = 0.0f;
-  int64_t rank = 0;  // 1 + #{v : x[v] > x[chosen], or equal with v < chosen}
+  int64_t rank = 0;                            // 1 + #{v : x[v] > x[chosen], or equal with v < chosen}
   std::vector<std::pair<int32_t, float>> top;  // (id, log-prob)
 };
 
-// Collects `rows` rows of logits arriving as tiles [rows, <= 1024] in any order from any thread, each tile once.
-// chosen_logits[r] must be row r's own logit of chosen[r] (the same bits as in its tile).
+// Collects `rows` rows of logits arriving as tiles [rows, <= 1024] in any order from any thread, each tile
+// once. chosen_logits[r] must be row r's own logit of chosen[r] (the same bits as in its tile). Holds 8 bytes
+// for each (row, tile) and for each (thread, row, top entry), never a row of logits.
 class LogProbAccumulator {
  public:
   LogProbAccumulator(Isa isa, int threads, int64_t rows, int64_t vocab, int top_k);
+
+  // Before the first tile. chosen [rows] in [0, vocab), or -1: no token of interest (log-prob NaN, rank 0),
+  // which is also what every row has without this call.
   void SetChosen(std::span<const int32_t> chosen, std::span<const float> chosen_logits);
+
   // logits [rows, tile width] of ids [tile * 1024, ...). Thread-safe across different (tile, thread) pairs.
   void AddTile(int64_t tile, MatrixView<const float> logits, int thread);
-  // Call once after every tile.
+
+  // Call once after every tile. A row that holds NaN or +inf, or nothing above -inf, has NaN log-probs
+  // throughout (entries that NaN logits leave unfilled have id `vocab`): the caller rejects it.
   std::vector<RowLogProbs> Finish() const;
 
  private:
-  Isa isa_;
+  const LogProbKernels* kernels_;
+  int threads_;
   int64_t rows_;
   int64_t vocab_;
   int64_t tiles_;
-  int top_k_;
-  std::vector<int32_t> chosen_;
-  std::vector<float> chosen_logits_;
-  std::vector<float> tile_max_;                            // [tiles, rows]
-  std::vector<float> tile_sum_;                            // [tiles, rows]
-  std::vector<int64_t> above_;                             // [threads, rows]: tokens ranked before the chosen one
-  std::vector<std::pair<float, int32_t>> top_;             // [threads, rows, top_k]
-  std::vector<int32_t> top_count_;                         // [threads, rows]
+  int64_t top_k_;                     // at most vocab
+  std::vector<int32_t> chosen_;       // [rows]
+  std::vector<float> chosen_logits_;  // [rows]
+  std::vector<float> tile_max_;       // [tiles, rows]
+  std::vector<float> tile_sum_;       // [tiles, rows]
+  std::vector<int64_t> before_;       // [threads, rows]: tokens that rank before the chosen one
+  std::vector<TopEntry> top_;         // [threads, rows, top_k], each a heap
 };
 
 }  // namespace plumbline
