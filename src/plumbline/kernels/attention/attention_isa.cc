@@ -48,78 +48,67 @@ void Merge(int64_t rows, int64_t head_dim, float* left_base, const float* right_
   }
 }
 
-// The rows of one register tile against one key block.
+// The rows of one register tile, at most Element::kRows, against one key block.
 template <class Element>
 class BlockTile {
  public:
-  BlockTile(const AttentionRows& rows, const uint32_t* q, int64_t q_stride, int64_t first_row, int count,
-            float* scores, uint32_t* probabilities)
-      : rows_(rows),
-        q_(q + first_row * q_stride),
-        q_stride_(q_stride),
-        first_row_(first_row),
-        count_(count),
-        scores_(scores),
-        probabilities_(probabilities) {}
+  BlockTile(const AttentionRows& rows, int64_t first_row, int count, int64_t block_index, bool full)
+      : rows_(rows), count_(count), full_(full) {
+    lo_all_ = full ? 0 : kKeys;
+    hi_all_ = full ? kKeys - 1 : -1;
+    for (int r = 0; r < count && !full; ++r) {
+      const int64_t last = rows.first_position + (first_row + r) / rows.group - block_index * kKeys;
+      const int64_t first = rows.window > 0 ? last - rows.window + 1 : 0;
+      lo_[r] = first < 0 ? 0 : first > kKeys ? kKeys : static_cast<int>(first);
+      hi_[r] = last >= kKeys ? kKeys - 1 : static_cast<int>(last);
+      if (Empty(r)) continue;
+      lo_all_ = lo_[r] < lo_all_ ? lo_[r] : lo_all_;
+      hi_all_ = hi_[r] > hi_all_ ? hi_[r] : hi_all_;
+    }
+  }
 
-  // `block`: the cache's block number `index`. Writes rows [first_row, first_row + count) of `node`.
-  void Run(const uint32_t* block, int64_t index, bool full, const Node& node) {
-    const uint32_t* v_part = block + rows_.block_bytes / 8;
-    const int64_t width = RoundUp16(rows_.head_dim);
-    const BlockDot output = {probabilities_,
-                             kKeys,
-                             v_part,
-                             rows_.head_dim,
-                             node.o + first_row_ * width,
-                             width,
-                             kKeys / Element::kPerStep,
-                             rows_.head_dim,
-                             false};
-    float* m = node.m + first_row_;
-    float* l = node.l + first_row_;
-    if (full) {
-      Scores(block, 0, kKeys);
-      for (int r = 0; r < count_; ++r) {
-        SoftmaxRow<Element, true>(rows_.scale, rows_.softcap, scores_ + r * kKeys, 0, kKeys - 1,
-                                  probabilities_ + r * kKeys, m + r, l + r);
+  // Every pointer is to the tile's first row. Leaves the rounded probabilities where the scores were.
+  void Softmax(const uint32_t* q, int64_t q_stride, const uint32_t* k_part, float* scores, float* m,
+               float* l) {
+    const int begin = lo_all_ / 16 * 16, end = (hi_all_ / 16 + 1) * 16;
+    if (lo_all_ <= hi_all_) {
+      const int64_t steps = (rows_.head_dim + Element::kPerStep - 1) / Element::kPerStep;
+      Dot<Element>({q, q_stride, k_part + begin, kKeys, scores + begin, kKeys, steps, end - begin, false},
+                   count_);
+    }
+    for (int r = 0; r < count_; ++r) {
+      float* row = scores + r * kKeys;
+      if (full_) {
+        SoftmaxRow<Element, true>(rows_.scale, rows_.softcap, row, 0, kKeys - 1, m + r, l + r);
+      } else if (Empty(r)) {
+        m[r] = -__builtin_inff();
+        l[r] = 0.0f;
+      } else {
+        SoftmaxRow<Element, false>(rows_.scale, rows_.softcap, row, lo_[r], hi_[r], m + r, l + r);
       }
-      Dot<Element>(output, count_);
-      return;
     }
-    FindRanges(index);
-    int lo = kKeys, hi = -1;
-    for (int r = 0; r < count_; ++r) {
-      m[r] = -__builtin_inff();
-      l[r] = 0.0f;
-      if (lo_[r] > hi_[r]) continue;
-      lo = lo_[r] < lo ? lo_[r] : lo;
-      hi = hi_[r] > hi ? hi_[r] : hi;
+  }
+
+  void Output(const float* probabilities, const uint32_t* v_part, float* o) {
+    const int64_t width = RoundUp16(rows_.head_dim);
+    const BlockDot all = {reinterpret_cast<const uint32_t*>(probabilities),
+                          kKeys,
+                          v_part,
+                          rows_.head_dim,
+                          o,
+                          width,
+                          kKeys / Element::kPerStep,
+                          rows_.head_dim,
+                          false};
+    if (full_) {
+      Dot<Element>(all, count_);
+    } else {
+      RangedOutput(all);
     }
-    if (lo > hi) return;
-    const int begin = lo / 16 * 16;
-    Scores(block, begin, (hi / 16 + 1) * 16 - begin);
-    for (int r = 0; r < count_; ++r) {
-      if (lo_[r] > hi_[r]) continue;
-      SoftmaxRow<Element, false>(rows_.scale, rows_.softcap, scores_ + r * kKeys, lo_[r], hi_[r],
-                                 probabilities_ + r * kKeys, m + r, l + r);
-    }
-    RangedOutput(output);
   }
 
  private:
-  void FindRanges(int64_t index) {
-    for (int r = 0; r < count_; ++r) {
-      const int64_t last = rows_.first_position + (first_row_ + r) / rows_.group - index * kKeys;
-      const int64_t first = rows_.window > 0 ? last - rows_.window + 1 : 0;
-      lo_[r] = first < 0 ? 0 : first > kKeys ? kKeys : static_cast<int>(first);
-      hi_[r] = last < 0 ? -1 : last >= kKeys ? kKeys - 1 : static_cast<int>(last);
-    }
-  }
-
-  void Scores(const uint32_t* k_part, int begin, int keys) {
-    const int64_t steps = (rows_.head_dim + Element::kPerStep - 1) / Element::kPerStep;
-    Dot<Element>({q_, q_stride_, k_part + begin, kKeys, scores_ + begin, kKeys, steps, keys, false}, count_);
-  }
+  bool Empty(int r) const { return lo_[r] > hi_[r]; }
 
   // Each row's chain covers its own pairs and no other. The steps that all rows take in whole run together;
   // what comes before and after them, row by row.
@@ -133,14 +122,14 @@ class BlockTile {
     }
     const bool together = begin < end;
     for (int r = 0; r < count_; ++r) {
-      if (lo_[r] > hi_[r]) continue;
+      if (Empty(r)) continue;
       for (int64_t d = 0; d < all.lanes; d += 16) Store(all.c + r * all.c_stride + d, Zero());
       if (lo_[r] % 2 == 1) DotBoundaryPair<Element>(RowOf(all, r), lo_[r] / 2, false);
       Steps(RowOf(all, r), 1, (lo_[r] + 1) / 2 * kSteps, (together ? begin : (hi_[r] + 1) / 2) * kSteps);
     }
     if (together) Steps(all, count_, begin * kSteps, end * kSteps);
     for (int r = 0; r < count_; ++r) {
-      if (lo_[r] > hi_[r]) continue;
+      if (Empty(r)) continue;
       if (together) Steps(RowOf(all, r), 1, end * kSteps, (hi_[r] + 1) / 2 * kSteps);
       if (hi_[r] % 2 == 0) DotBoundaryPair<Element>(RowOf(all, r), hi_[r] / 2, true);
     }
@@ -162,13 +151,10 @@ class BlockTile {
   }
 
   const AttentionRows& rows_;
-  const uint32_t* q_;
-  int64_t q_stride_;
-  int64_t first_row_;
-  int count_;
-  float* scores_;
-  uint32_t* probabilities_;
-  int lo_[Element::kRows], hi_[Element::kRows];
+  const int count_;
+  const bool full_;
+  int lo_[Element::kRows], hi_[Element::kRows];  // keys of the block that a row may see
+  int lo_all_, hi_all_;                          // their union
 };
 
 template <class Element>
@@ -182,34 +168,52 @@ void PackQueries(const AttentionRows& rows, uint32_t* q, int64_t stride) {
   }
 }
 
+// The node of one key block. All scores come first, then all outputs, so that one half of the block at a time
+// has to stay in the first-level cache.
+template <class Element>
+void ReduceBlock(const AttentionRows& rows, const uint32_t* q, int64_t block_index, float* scores,
+                 const Node& node) {
+  const char* page = static_cast<const char*>(rows.pages[block_index / rows.blocks_per_page]);
+  const char* block = page + rows.block_offset + block_index % rows.blocks_per_page * rows.block_bytes;
+  const auto* k_part = reinterpret_cast<const uint32_t*>(block);
+  const auto* v_part = reinterpret_cast<const uint32_t*>(block + rows.block_bytes / 2);
+  const int64_t width = RoundUp16(rows.head_dim);
+  const int64_t last_position = rows.first_position + (rows.rows - 1) / rows.group;
+  const bool full = block_index * kKeys + kKeys - 1 <= rows.first_position &&
+                    (rows.window == 0 || last_position - rows.window + 1 <= block_index * kKeys);
+  // Tiles of even size: the first `larger` ones have one row more than the others.
+  const int tiles = (rows.rows + Element::kRows - 1) / Element::kRows;
+  const int smallest = rows.rows / tiles, larger = rows.rows % tiles;
+  const auto for_each_tile = [&](auto&& fn) {
+    for (int t = 0, r = 0; t < tiles; ++t) {
+      const int count = smallest + (t < larger ? 1 : 0);
+      fn(BlockTile<Element>(rows, r, count, block_index, full), r);
+      r += count;
+    }
+  };
+  for_each_tile([&](BlockTile<Element>&& tile, int64_t r) {
+    tile.Softmax(q + r * width, width, k_part, scores + r * kKeys, node.m + r, node.l + r);
+  });
+  for_each_tile([&](BlockTile<Element>&& tile, int64_t r) {
+    tile.Output(scores + r * kKeys, v_part, node.o + r * width);
+  });
+}
+
 template <class Element>
 const float* Reduce(const AttentionRows& rows, int64_t first_block, int64_t end_block, float* scratch) {
   const int64_t q_stride = RoundUp16(rows.head_dim);
   auto* q = reinterpret_cast<uint32_t*>(scratch);
   float* scores = scratch + rows.rows * q_stride;
-  auto* probabilities = reinterpret_cast<uint32_t*>(scores + 8 * kKeys);
-  float* nodes = scores + 2 * 8 * kKeys;
+  float* nodes = scores + rows.rows * kKeys;
   const int64_t node_floats = AttentionNodeFloats(rows.rows, rows.head_dim);
   PackQueries<Element>(rows, q, q_stride);
 
-  const int64_t last_position = rows.first_position + (rows.rows - 1) / rows.group;
-  const int64_t tiles = (rows.rows + Element::kRows - 1) / Element::kRows;
   // The binary counter: node i of `nodes` is complete up to level[i] and waits for its right sibling. Blocks
   // before the first are identities, which leave a node as it is, one level up.
   int level[64];
   int depth = 0;
   for (int64_t b = first_block; b < end_block; ++b) {
-    const auto* block =
-        reinterpret_cast<const uint32_t*>(static_cast<const char*>(rows.pages[b / rows.blocks_per_page]) +
-                                          rows.block_offset + b % rows.blocks_per_page * rows.block_bytes);
-    const bool full = b * kKeys + kKeys - 1 <= rows.first_position &&
-                      (rows.window == 0 || last_position - rows.window + 1 <= b * kKeys);
-    const Node node = NodeAt(nodes + depth * node_floats, rows.rows);
-    for (int64_t t = 0; t < tiles; ++t) {
-      const int64_t begin = rows.rows * t / tiles, end = rows.rows * (t + 1) / tiles;
-      BlockTile<Element>(rows, q, q_stride, begin, static_cast<int>(end - begin), scores, probabilities)
-          .Run(block, b, full, node);
-    }
+    ReduceBlock<Element>(rows, q, b, scores, NodeAt(nodes + depth * node_floats, rows.rows));
     level[depth] = 0;
     while (b >> level[depth] & 1) {
       const int up = level[depth] + 1;

@@ -54,8 +54,8 @@ static inline int64_t AttentionScratchFloats(int64_t rows, int64_t head_dim, int
     blocks /= 2;
     ++depth;
   }
-  const int64_t tile = 8 * 64;  // scores, then probabilities, of the rows of one register tile
-  return rows * RoundUp16(head_dim) + 2 * tile + depth * AttentionNodeFloats(rows, head_dim);
+  const int64_t queries_and_scores = rows * (RoundUp16(head_dim) + 64);
+  return queries_and_scores + depth * AttentionNodeFloats(rows, head_dim);
 }
 
 struct AttentionKernels {

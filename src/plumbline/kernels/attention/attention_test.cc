@@ -83,6 +83,40 @@ std::vector<AttentionShape> Shapes() {
   return shapes;
 }
 
+// Long enough to be cut into chunks of blocks that different threads reduce.
+TEST(Attention, LongContextsAreCutAndMergedInTheSameTree) {
+  for (int32_t window : {0, 1500, 700}) {
+    const AttentionShape shape = {.head_dim = 16, .kv_heads = 1, .group = 2, .window = window};
+    for (int64_t length : {1023, 1025, 2200}) {
+      AttentionWorld world(shape, {MakeSequence(shape, length, 3), MakeSequence(shape, 300, 4)});
+      ThreadPool pool(2);
+      world.Store({pool, SupportedIsas().back()}, {{0, 0, length}, {1, 0, 300}});
+      ExpectTwin(world, {{0, length - 1, length}});
+      ExpectTwin(world, {{0, length - 3, length}, {1, 200, 300}});
+    }
+  }
+}
+
+TEST(Attention, MaxLogitAccumulatesIntoWhatIsThere) {
+  const AttentionShape shape = {.head_dim = 8, .kv_heads = 1, .group = 3};
+  TestSequence sequence = MakeSequence(shape, 10, 1);
+  KvLayout layout = {.layers = 1, .kv_heads = 1, .head_dim = 8};
+  std::vector<float> page(layout.PageBytes() / 4), out(10 * 24);
+  void* pages[] = {page.data()};
+  void* const* tables[] = {pages};
+  const int32_t offsets[] = {0, 10}, lengths[] = {0};
+  const PagedBatch batch = {offsets, lengths, tables};
+  ThreadPool pool(1);
+  const KernelContext context = {pool, SupportedIsas().back()};
+  StoreKv(context, layout, batch, 0, {sequence.k.data(), 10, 8}, {sequence.v.data(), 10, 8});
+  std::vector<float> max_logit = {1000.0f, -kAttentionTestInf, kAttentionTestNan};
+  Attention(context, layout, batch, 0, 3, {sequence.q.data(), 10, 24}, {.max_logit = max_logit.data()},
+            {out.data(), 10, 24});
+  EXPECT_EQ(max_logit[0], 1000.0f);
+  EXPECT_TRUE(std::isfinite(max_logit[1]));
+  EXPECT_TRUE(std::isnan(max_logit[2]));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, AttentionShapes, ::testing::ValuesIn(Shapes()));
 
 }  // namespace

@@ -62,8 +62,8 @@ struct StepPart {
 };
 
 struct StepResult {
-  std::vector<float> out;        // [rows, heads * head_dim]
-  std::vector<float> max_logit;  // [parts, heads]
+  std::vector<float> out = {};        // [rows, heads * head_dim]
+  std::vector<float> max_logit = {};  // [parts, heads]
 };
 
 // A cache whose pages hold NaN until something is stored, and steps over it.
@@ -81,7 +81,7 @@ class AttentionWorld {
       for (int64_t position = 0; position < std::max<int64_t>(1, sequence.length);
            position += shape.page_size) {
         storage_.push_back(std::make_unique<char[]>(layout_.PageBytes() + 4));
-        pages.push_back(storage_.back().get());
+        pages.push_back(storage_.back().get() + 4);  // no more aligned than a word
         std::memset(pages.back(), 0xff, layout_.PageBytes());
       }
       pages_.push_back(std::move(pages));
@@ -111,25 +111,37 @@ class AttentionWorld {
     });
   }
 
+  // Queries and outputs lie in rows of an odd stride, off any vector alignment; outputs write nothing else.
   StepResult Attend(const KernelContext& context, const std::vector<StepPart>& parts, bool max_logit = true) {
+    constexpr int64_t kGap = 5;
     const int64_t cols = shape_.heads() * shape_.head_dim;
-    std::vector<float> q;
+    std::vector<float> q(1);
     for (const StepPart& part : parts) {
-      const TestSequence& sequence = sequences_[part.sequence];
-      q.insert(q.end(), sequence.q.begin() + part.begin * cols, sequence.q.begin() + part.end * cols);
+      for (int64_t position = part.begin; position < part.end; ++position) {
+        const auto row = sequences_[part.sequence].q.begin() + position * cols;
+        q.insert(q.end(), row, row + cols);
+        q.insert(q.end(), kGap, kAttentionTestNan);
+      }
     }
-    const auto rows = static_cast<int64_t>(q.size()) / cols;
-    StepResult result{.out = std::vector<float>(q.size(), 12345.0f),
-                      .max_logit = std::vector<float>(parts.size() * shape_.heads(), -kAttentionTestInf)};
+    const auto rows = static_cast<int64_t>(q.size()) / (cols + kGap);
+    std::vector<float> out(q.size(), kUntouched);
+    StepResult result;
+    result.max_logit.assign(parts.size() * shape_.heads(), -kAttentionTestInf);
     const AttentionOptions options = {.scale = shape_.ScaleUsed(),
                                       .window = shape_.window,
                                       .softcap = shape_.softcap,
                                       .sinks = shape_.sinks ? sinks_.data() : nullptr,
                                       .max_logit = max_logit ? result.max_logit.data() : nullptr};
     WithBatch(parts, [&](const PagedBatch& batch) {
-      Attention(context, layout_, batch, kLayer, shape_.heads(), {q.data(), rows, cols}, options,
-                {result.out.data(), rows, cols});
+      Attention(context, layout_, batch, kLayer, shape_.heads(), {q.data() + 1, rows, cols, cols + kGap},
+                options, {out.data() + 1, rows, cols, cols + kGap});
     });
+    EXPECT_EQ(out[0], kUntouched);
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* from = &out[1 + row * (cols + kGap)];
+      result.out.insert(result.out.end(), from, from + cols);
+      for (int64_t i = 0; i < kGap; ++i) EXPECT_EQ(from[cols + i], kUntouched);
+    }
     return result;
   }
 
@@ -175,6 +187,7 @@ class AttentionWorld {
 
  private:
   static constexpr int64_t kLayer = 1;
+  static constexpr float kUntouched = 12345.0f;
 
   template <typename Fn>
   void WithBatch(const std::vector<StepPart>& parts, Fn&& fn) {

@@ -55,32 +55,31 @@ static inline Mask16 KeysInRange(int v, int lo, int hi) {
   return FirstN(end < 0 ? 0 : end) & ~FirstN(begin < 0 ? 0 : begin);
 }
 
-// s [64]: raw scores, overwritten. Keys [lo, hi] count (all 64 if kFull); what s holds of others is never
-// used. p receives the probabilities of the vectors those keys lie in, rounded, as Element::StoreRow lays
-// them out, +0 for the keys that do not count.
+// s [64]: one row's raw scores. Keys [lo, hi] count (all 64 if kFull); what s holds for others is never used.
+// The probabilities take the scores' place, rounded and laid out by Element::StoreRow, for the vectors those
+// keys lie in; +0 for the keys that do not count.
 template <class Element, bool kFull>
-static inline void SoftmaxRow(float scale, float softcap, float* s, int lo, int hi, uint32_t* p, float* m,
-                              float* l) {
+static inline void SoftmaxRow(float scale, float softcap, float* s, int lo, int hi, float* m, float* l) {
   const int begin = kFull ? 0 : lo / 16, end = kFull ? 4 : hi / 16 + 1;
+  F32x16 x[4];
   F32x16 top = MinusInfinity();
   Mask16 nan = FirstN(0);
 #pragma GCC unroll 4
   for (int v = begin; v < end; ++v) {
-    F32x16 x = Load(s + 16 * v) * Set(scale);
-    if (softcap > 0.0f) x = Set(softcap) * Tanh(x / Set(softcap));
-    if constexpr (!kFull) x = Select(KeysInRange(v, lo, hi), x, MinusInfinity());
-    Store(s + 16 * v, x);
-    top = MaxPs(top, x);
-    nan = nan | IsNan(x);
+    x[v] = Load(s + 16 * v) * Set(scale);
+    if (softcap > 0.0f) x[v] = Set(softcap) * Tanh(x[v] / Set(softcap));
+    if constexpr (!kFull) x[v] = Select(KeysInRange(v, lo, hi), x[v], MinusInfinity());
+    top = MaxPs(top, x[v]);
+    nan = nan | IsNan(x[v]);
   }
   const float max = Bits(nan) != 0 ? __builtin_nanf("") : MaxAcross(top) + 0.0f;
   F32x16 sum = Zero();
 #pragma GCC unroll 4
   for (int v = begin; v < end; ++v) {
-    F32x16 e = Exp(Load(s + 16 * v) - Set(max));
+    F32x16 e = Exp(x[v] - Set(max));
     if constexpr (!kFull) e = Select(KeysInRange(v, lo, hi), e, Zero());
     sum = sum + e;
-    Element::StoreRow(p, 16 * v, e);
+    Element::StoreRow(reinterpret_cast<uint32_t*>(s), 16 * v, e);
   }
   *m = max;
   *l = SumAcross(sum);

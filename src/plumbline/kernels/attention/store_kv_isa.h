@@ -57,14 +57,14 @@ static void StoreVBf16(const KvBlockTokens& t, uint32_t* v_part) {
 static void StoreKvBf16(const KvBlockTokens& t, uint32_t* scratch) {
   const int64_t part = (t.head_dim + 1) / 2 * 64;
   auto* block = static_cast<uint32_t*>(t.block);
-  if (t.first == 0) ZeroWords(block, 2 * part);
+  if (t.first == 0 && t.count < 64) ZeroWords(block, 2 * part);
   StoreKBf16(t, block, scratch);
   StoreVBf16(t, block + part);
 }
 
 static void StoreKvF32(const KvBlockTokens& t, uint32_t*) {
   const int64_t part = t.head_dim * 64;
-  if (t.first == 0) ZeroWords(static_cast<uint32_t*>(t.block), 2 * part);
+  if (t.first == 0 && t.count < 64) ZeroWords(static_cast<uint32_t*>(t.block), 2 * part);
   float* k_part = static_cast<float*>(t.block) + t.first;
   float* v_part = static_cast<float*>(t.block) + part + t.first * t.head_dim;
   for (int64_t d = 0; d < t.head_dim; ++d) {
