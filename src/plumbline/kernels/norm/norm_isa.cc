@@ -17,20 +17,38 @@ inline F32x16 InverseRoot(float sum, float cols, float eps) {
   return Set(1.0f) / Sqrt(Set(sum) / Set(cols) + Set(eps));
 }
 
-void RmsRow(const float* x, const float* weight, float eps, float* y, int64_t cols) {
-  F32x16 acc = Zero();
-  const auto add = [&](F32x16 v) { acc = Fma(v, v, acc); };
+// Rows side by side: a row's sum is one chain of dependent additions, so a single one leaves the machine
+// waiting.
+template <int kRows>
+void RmsRows(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,
+             int64_t cols) {
+  F32x16 acc[kRows];
+  for (int r = 0; r < kRows; ++r) acc[r] = Zero();
+  const auto add = [&](int r, F32x16 v) { acc[r] = Fma(v, v, acc[r]); };
   Blocks(
-      cols, [&](int64_t i) { add(Load(x + i)); }, [&](int64_t i, int n) { add(LoadN(x + i, n)); });
-  const F32x16 scale = InverseRoot(TreeSum(acc), static_cast<float>(cols), eps);
-  Blocks(
-      cols, [&](int64_t i) { Store(y + i, (Load(x + i) * scale) * Load(weight + i)); },
-      [&](int64_t i, int n) { StoreN(y + i, (LoadN(x + i, n) * scale) * LoadN(weight + i, n), n); });
+      cols,
+      [&](int64_t i) {
+        for (int r = 0; r < kRows; ++r) add(r, Load(x + r * x_stride + i));
+      },
+      [&](int64_t i, int n) {
+        for (int r = 0; r < kRows; ++r) add(r, LoadN(x + r * x_stride + i, n));
+      });
+  for (int r = 0; r < kRows; ++r) {
+    const F32x16 scale = InverseRoot(TreeSum(acc[r]), static_cast<float>(cols), eps);
+    const float* from = x + r * x_stride;
+    float* to = y + r * y_stride;
+    Blocks(
+        cols, [&](int64_t i) { Store(to + i, (Load(from + i) * scale) * Load(weight + i)); },
+        [&](int64_t i, int n) { StoreN(to + i, (LoadN(from + i, n) * scale) * LoadN(weight + i, n), n); });
+  }
 }
 
 void Rms(const float* x, int64_t x_stride, const float* weight, float eps, float* y, int64_t y_stride,
          int64_t rows, int64_t cols) {
-  for (int64_t r = 0; r < rows; ++r) RmsRow(x + r * x_stride, weight, eps, y + r * y_stride, cols);
+  int64_t r = 0;
+  for (; r + 4 <= rows; r += 4)
+    RmsRows<4>(x + r * x_stride, x_stride, weight, eps, y + r * y_stride, y_stride, cols);
+  for (; r < rows; ++r) RmsRows<1>(x + r * x_stride, x_stride, weight, eps, y + r * y_stride, y_stride, cols);
 }
 
 template <bool kBias>
