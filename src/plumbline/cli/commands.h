@@ -1,0 +1,21 @@
+// One subcommand a file. Each adds itself to the program and returns what to run if it was chosen.
+#pragma once
+
+#include <atomic>
+#include <functional>
+
+#include <CLI/CLI.hpp>
+
+#include "plumbline/base/status.h"
+
+namespace plumbline::cli {
+
+using Command = std::function<Status()>;
+
+// `cancelled` becomes true on Ctrl-C.
+Command AddScore(CLI::App& app, const std::atomic<bool>& cancelled);
+Command AddGenerate(CLI::App& app, const std::atomic<bool>& cancelled);
+Command AddInfo(CLI::App& app);
+Command AddTokenize(CLI::App& app);
+
+}  // namespace plumbline::cli

@@ -1,0 +1,68 @@
+// The plumbline program: parses the command line, runs one subcommand, turns a Status into one line and an exit code.
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "plumbline/cli/commands.h"
+
+namespace {
+
+std::atomic<bool> g_cancelled{false};  // the one thing a signal handler may touch
+
+void OnInterrupt(int signal) {
+  g_cancelled.store(true, std::memory_order_relaxed);
+  std::signal(signal, SIG_DFL);  // a second Ctrl-C ends the process at once
+}
+
+constexpr int kFailed = 1;
+constexpr int kInvalid = 2;
+
+// One line, whatever a message quotes.
+int Report(std::string message, int code) {
+  for (char& c : message) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  fmt::print(stderr, "plumbline: {}\n", message);
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGINT, OnInterrupt);
+  std::signal(SIGTERM, OnInterrupt);
+  std::signal(SIGPIPE, SIG_IGN);
+
+  CLI::App app("An exact, observable LLM decoder runtime.", "plumbline");
+  app.require_subcommand(1);
+  std::vector<std::pair<CLI::App*, plumbline::cli::Command>> commands;
+  const auto add = [&](plumbline::cli::Command command) {
+    commands.emplace_back(app.get_subcommands({}).back(), std::move(command));
+  };
+  add(plumbline::cli::AddScore(app, g_cancelled));
+  add(plumbline::cli::AddGenerate(app, g_cancelled));
+  add(plumbline::cli::AddInfo(app));
+  add(plumbline::cli::AddTokenize(app));
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {  // --help
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return Report(fmt::format("command line: {}", error.what()), kInvalid);
+  }
+  for (const auto& [subcommand, run] : commands) {
+    if (!subcommand->parsed()) continue;
+    const plumbline::Status status = run();
+    if (status) return 0;
+    const bool invalid = status.error().code == plumbline::ErrorCode::kInvalidInput;
+    return Report(status.error().message, invalid ? kInvalid : kFailed);
+  }
+  return kInvalid;
+}

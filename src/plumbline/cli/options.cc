@@ -1,0 +1,112 @@
+#include "plumbline/cli/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <thread>
+
+#include "plumbline/cli/progress.h"
+#include "plumbline/io/mapped_file.h"
+
+namespace plumbline::cli {
+namespace {
+
+constexpr int kMaxThreads = 1024;
+
+}  // namespace
+
+void AddModelOption(CLI::App& command, RunOptions& options) {
+  command.add_option("-m,--model", options.model, "a .gguf file or a Hugging Face folder")->required();
+}
+
+void AddRunOptions(CLI::App& command, RunOptions& options) {
+  command.add_option("--compute", options.compute, "arithmetic of matmuls: bf16 or f32")->capture_default_str();
+  command.add_option("--threads", options.threads, "threads (0: one per processor)")->capture_default_str();
+  command.add_option("--isa", options.isa, "auto, avx2, avx512 or avx512_bf16")->capture_default_str();
+  command.add_option("--tp", options.tp, "tensor parallel ranks")->capture_default_str();
+  command.add_option("--dp", options.dp, "data parallel ranks")->capture_default_str();
+  command.add_option("--pp", options.pp, "pipeline parallel ranks")->capture_default_str();
+  command.add_option("--ep", options.ep, "expert parallel ranks")->capture_default_str();
+  command.add_option("--cp", options.cp, "context parallel ranks")->capture_default_str();
+}
+
+void AddEngineOptions(CLI::App& command, RunOptions& options) {
+  command.add_option("--chunk-size", options.chunk_size, "prompt tokens a step, or 'all'")->capture_default_str();
+  command.add_option("--batch-size", options.batch_size, "sequences in flight")->capture_default_str();
+  command.add_option("--kv-page-size", options.kv_page_size, "tokens a KV page, a multiple of 64")
+      ->capture_default_str();
+}
+
+void AddOutputOptions(CLI::App& command, RunOptions& options) {
+  command.add_option("--format", options.format, "text, json or jsonl")->capture_default_str();
+  command.add_option("--output", options.output, "a file for the results instead of standard output");
+  command.add_flag("--quiet", options.quiet, "no progress on standard error");
+}
+
+Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
+  RuntimeOptions out;
+  const std::optional<Compute> compute = ParseCompute(options.compute);
+  if (!compute) return InvalidInput("--compute: got '{}', want bf16 or f32", options.compute);
+  out.compute = *compute;
+  if (options.threads < 0 || options.threads > kMaxThreads) {
+    return InvalidInput("--threads: got {}, want 0 to {}", options.threads, kMaxThreads);
+  }
+  const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  out.threads = options.threads > 0 ? options.threads : processors;
+  ASSIGN_OR_RETURN(out.isa, ParseIsa(options.isa));
+  const std::pair<const char*, int> degrees[] = {
+      {"--tp", options.tp}, {"--dp", options.dp}, {"--pp", options.pp}, {"--ep", options.ep}, {"--cp", options.cp}};
+  for (const auto& [name, degree] : degrees) {
+    if (degree != 1) return InvalidInput("{}: got {}, want 1 (this build runs one rank)", name, degree);
+  }
+  return out;
+}
+
+Result<EngineOptions> ToEngineOptions(const RunOptions& options) {
+  EngineOptions out{.batch_size = options.batch_size, .page_size = options.kv_page_size};
+  out.chunk_size = 0;
+  if (options.chunk_size != "all") {
+    const char* end = options.chunk_size.data() + options.chunk_size.size();
+    const auto [parsed, error] = std::from_chars(options.chunk_size.data(), end, out.chunk_size);
+    if (error != std::errc() || parsed != end || out.chunk_size < 0) {
+      return InvalidInput("--chunk-size: got '{}', want a number of tokens or 'all'", options.chunk_size);
+    }
+  }
+  return out;
+}
+
+Result<Format> ToFormat(const RunOptions& options) {
+  if (options.format == "text") return Format::kText;
+  if (options.format == "json") return Format::kJson;
+  if (options.format == "jsonl") return Format::kJsonl;
+  return InvalidInput("--format: got '{}', want text, json or jsonl", options.format);
+}
+
+Result<std::unique_ptr<Runtime>> LoadRuntime(const RunOptions& options) {
+  ASSIGN_OR_RETURN(const RuntimeOptions runtime_options, ToRuntimeOptions(options));
+  Progress progress("loading", options.quiet);
+  return Runtime::Load(options.model, runtime_options,
+                       [&](int64_t done, int64_t total) { progress.Update(done, total, "bytes"); });
+}
+
+Result<std::vector<int32_t>> ParseIdList(const std::string& what, const std::string& text) {
+  std::vector<int32_t> ids;
+  const char* next = text.data();
+  const char* const end = next + text.size();
+  while (true) {
+    int32_t id = 0;
+    const auto [parsed, error] = std::from_chars(next, end, id);
+    if (error != std::errc() || id < 0 || (parsed != end && *parsed != ',')) {
+      return InvalidInput("{}: got '{}', want numbers of 0 or more separated by commas", what, text);
+    }
+    ids.push_back(id);
+    if (parsed == end) return ids;
+    next = parsed + 1;
+  }
+}
+
+Result<std::string> ReadTextFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
+  return std::string(file.bytes().begin(), file.bytes().end());
+}
+
+}  // namespace plumbline::cli

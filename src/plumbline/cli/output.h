@@ -1,0 +1,31 @@
+// Where results go: standard output or a file. Records are written whole or not at all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "plumbline/base/status.h"
+
+namespace plumbline::cli {
+
+class Output {
+ public:
+  // Empty path: standard output. Checks, before any work, that the file could be written.
+  static Status CheckWritable(const std::string& path);
+  static Result<std::unique_ptr<Output>> Open(const std::string& path);
+  ~Output();
+
+  // A write that fails (a full disk) takes the record back from a regular file and is an error.
+  Status Write(std::string_view record);
+  Status Close();
+
+ private:
+  std::string name_;
+  int fd_ = -1;
+  bool owned_ = false;
+  int64_t good_bytes_ = 0;
+};
+
+}  // namespace plumbline::cli

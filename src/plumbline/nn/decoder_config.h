@@ -1,0 +1,42 @@
+// What a decoder is made of, read from a checkpoint's configuration alone (never from which tensors exist).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plumbline/kernels/activation/activation.h"
+#include "plumbline/kernels/rotary/rotary.h"
+
+namespace plumbline {
+
+struct DecoderConfig {
+  std::string architecture;  // the line of the table in models/architectures.cc
+  int64_t hidden = 0;
+  int64_t layers = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t intermediate = 0;
+  int64_t vocab = 0;
+  int64_t max_positions = 0;  // the context: no sequence may be longer
+
+  float norm_eps = 1e-5f;
+  Activation activation = Activation::kSilu;
+  double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  bool rope_factors = false;  // the checkpoint brings a divisor per rotary frequency
+
+  bool tied_head = false;
+  bool qkv_bias = false;
+  bool output_bias = false;  // of o_proj
+  bool mlp_bias = false;
+  bool qk_norm = false;
+
+  std::vector<int32_t> window;  // [layers] keys a row may see, itself included; 0: no limit
+
+  int64_t QueryWidth() const { return heads * head_dim; }
+  int64_t KvWidth() const { return kv_heads * head_dim; }
+};
+
+}  // namespace plumbline

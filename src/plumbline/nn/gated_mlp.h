@@ -1,0 +1,18 @@
+// The gated feed-forward: down(act(gate(x)) * up(x)) (Shazeer 2020).
+#pragma once
+
+#include "plumbline/nn/decoder_config.h"
+#include "plumbline/nn/linear.h"
+#include "plumbline/nn/workspace.h"
+
+namespace plumbline {
+
+struct GatedMlp {
+  Linear gate_proj, up_proj, down_proj;
+
+  // workspace.hidden += down(...) of the first `tokens` rows of workspace.normed.
+  Status Forward(const KernelContext& context, const DecoderConfig& config, int64_t tokens,
+                 DecoderWorkspace& workspace) const;
+};
+
+}  // namespace plumbline

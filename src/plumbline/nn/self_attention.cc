@@ -1,0 +1,43 @@
+#include "plumbline/nn/self_attention.h"
+
+#include <array>
+#include <cmath>
+
+#include "plumbline/kernels/norm/norm.h"
+#include "plumbline/kernels/rotary/rotary.h"
+
+namespace plumbline {
+
+Status SelfAttention::Forward(const KernelContext& context, const DecoderConfig& config, const KvLayout& kv,
+                              int64_t layer, const DecoderStep& step, float* max_logit,
+                              DecoderWorkspace& workspace) const {
+  const int64_t tokens = static_cast<int64_t>(step.tokens.size());
+  const MatrixView<float> q = workspace.q.Rows(0, tokens);
+  const MatrixView<float> k = workspace.k.Rows(0, tokens);
+  const MatrixView<float> v = workspace.v.Rows(0, tokens);
+  const MatrixView<float> attended = workspace.context.Rows(0, tokens);
+  const MatrixView<float> cos = workspace.cos.Rows(0, tokens);
+  const MatrixView<float> sin = workspace.sin.Rows(0, tokens);
+
+  RETURN_IF_ERROR(workspace.packed.Pack(context, workspace.normed.Rows(0, tokens), q_proj.weight.compute()));
+  Gemm(context, workspace.packed, std::array{q_proj.Job(q), k_proj.Job(k), v_proj.Job(v)});
+  if (config.qk_norm) {
+    RmsNormHeads(context, q, config.head_dim, q_norm.data(), config.norm_eps);
+    RmsNormHeads(context, k, config.head_dim, k_norm.data(), config.norm_eps);
+  }
+  ApplyRope(context, cos, sin, config.head_dim, q);
+  ApplyRope(context, cos, sin, config.head_dim, k);
+  StoreKv(context, kv, step.batch, layer, k, v);
+
+  const AttentionOptions options{
+      .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
+      .window = config.window[layer],
+      .max_logit = max_logit,
+  };
+  Attention(context, kv, step.batch, layer, config.heads, q, options, attended);
+  RETURN_IF_ERROR(workspace.packed.Pack(context, attended, o_proj.weight.compute()));
+  Gemm(context, workspace.packed, std::array{o_proj.Job(workspace.hidden.Rows(0, tokens), /*accumulate=*/true)});
+  return {};
+}
+
+}  // namespace plumbline

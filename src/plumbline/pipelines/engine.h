@@ -1,0 +1,100 @@
+// Runs requests: admits them as memory allows, mixes their rows into steps, and hands back results in input order.
+//
+// A step is three verbs: plan (which rows), run (the decoder), finish (logits, log-probs, next tokens). What a request
+// gets depends on its own tokens only, never on what it shared a step with.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "plumbline/kernels/logprobs/logprobs.h"
+#include "plumbline/nn/logits_postprocess.h"
+#include "plumbline/pipelines/kv_pages.h"
+#include "plumbline/pipelines/request.h"
+#include "plumbline/pipelines/runtime.h"
+#include "plumbline/pipelines/step_plan.h"
+
+namespace plumbline {
+
+struct EngineOptions {
+  int64_t chunk_size = 512;  // prompt rows a step; 0: the longest prompt whole
+  int64_t batch_size = 16;   // sequences in flight
+  int64_t page_size = 64;    // tokens a KV page; a multiple of 64
+  int64_t kv_bytes = 0;      // the KV cache's limit; 0: what the machine has free
+  ReturnHiddenStates hidden_states = ReturnHiddenStates::kNone;
+  std::vector<int32_t> layers;                       // kSelectedLayers: ascending
+  const std::atomic<bool>* cancelled = nullptr;  // looked at between steps
+};
+
+// What the caller hears as the run goes on. Called from the thread that called Run.
+class EngineListener {
+ public:
+  virtual ~EngineListener() = default;
+  // A token was generated: the last of result.tokens, with the last log-prob. False ends the generation.
+  virtual bool OnToken(size_t request, const RequestResult& result);
+  // Hidden states of rows [first_row, first_row + n) of a request, as logits_postprocess gives them for its mode.
+  virtual Status OnHiddenStates(size_t request, int64_t first_row, std::span<const MatrixView<const float>> states);
+  // In request order. An error stops the run.
+  virtual Status OnResult(size_t request, RequestResult result) = 0;
+  virtual void OnProgress(int64_t rows_done, int64_t rows_total);
+};
+
+class Engine {
+ public:
+  // Refuses a page size that is not a multiple of 64, layers out of range, and sizes below 1.
+  static Result<Engine> Create(const Runtime& runtime, EngineOptions options);
+
+  // What CheckRequest refuses, and requests whose keys and values could never fit.
+  Status Check(std::span<const Request> requests) const;
+
+  // Checks every request before running any.
+  Status Run(std::span<const Request> requests, EngineListener& listener);
+
+  // Bytes that scoring holds beside weights and KV pages, with steps of at most `rows` rows: it does not grow with the
+  // length of a prompt.
+  static int64_t ScoringBytes(const DecoderConfig& config, int64_t rows, int threads);
+
+ private:
+  Engine(const Runtime& runtime, EngineOptions options);
+
+  Status Admit(std::span<const Request> requests);
+  Status Step(EngineListener& listener);
+  Status FinishScored(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
+  Status FinishSampled(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
+  Status FinishSilent(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
+  Status EmitHiddenStates(std::span<const StepEntry> entries, const LogitsPostprocessOutputs& out,
+                          EngineListener& listener);
+  Status TakeToken(Sequence& sequence, int32_t token, const LogProbabilities& logprobs, EngineListener& listener);
+  void TakeMaxLogits(std::span<const StepEntry> entries);
+  void Retire();
+
+  // The inputs of logits_postprocess for a run of entries that starts at first_row.
+  LogitsPostprocessInputs PostprocessInputs(std::span<const StepEntry> entries, int64_t first_row);
+
+  const Runtime* runtime_;
+  EngineOptions options_;
+  KernelContext context_;
+  KvPagePool pool_;
+  DecoderWorkspace workspace_;
+  int64_t row_budget_ = 0;
+
+  std::deque<Sequence> active_;  // in request order
+  size_t next_request_ = 0;
+  std::map<size_t, RequestResult> done_;  // finished, waiting for earlier ones
+  size_t next_result_ = 0;
+
+  StepInputs inputs_;
+  std::vector<uint32_t> local_offsets_;
+  std::vector<float> max_logits_;  // [layers, B, heads] of the step
+  std::vector<Tensor> captured_;   // [rows, hidden] a selected layer
+  std::vector<MatrixView<float>> captured_views_;
+  std::vector<MatrixView<const float>> captured_rows_;
+  SamplingScratch sampling_;
+};
+
+}  // namespace plumbline

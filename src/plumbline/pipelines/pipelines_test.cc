@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plumbline/pipelines/kv_pages.h"
+#include "plumbline/pipelines/score_requests.h"
+#include "plumbline/pipelines/step_plan.h"
+#include "plumbline/pipelines/stop_strings.h"
+
+namespace plumbline {
+namespace {
+
+TEST(KvPagePool, HandsOutUpToItsLimitAndTakesBack) {
+  const KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 8, .page_size = 64, .compute = Compute::kBf16};
+  KvPagePool pool(layout, 5 * layout.PageBytes() + 1);
+  EXPECT_EQ(pool.max_pages(), 5);
+  EXPECT_EQ(pool.PagesFor(65), 2);
+  std::vector<void*> a, b;
+  EXPECT_TRUE(pool.Acquire(3, a).value());
+  EXPECT_FALSE(pool.Acquire(3, b).value());
+  EXPECT_TRUE(b.empty());
+  EXPECT_TRUE(pool.Acquire(2, b).value());
+  a.insert(a.end(), b.begin(), b.end());
+  std::sort(a.begin(), a.end());
+  EXPECT_EQ(std::unique(a.begin(), a.end()), a.end());
+  pool.Release(a);
+  EXPECT_EQ(pool.pages_in_use(), 0);
+  EXPECT_TRUE(pool.Acquire(5, b).value());
+}
+
+Sequence MakeSequence(const Request& request, int64_t processed) {
+  Sequence sequence;
+  sequence.request = &request;
+  sequence.result.tokens = request.tokens;
+  sequence.result.prompt_tokens = static_cast<int64_t>(request.tokens.size());
+  sequence.processed = processed;
+  return sequence;
+}
+
+TEST(PlanStep, GroupsRunsByKindWithinTheBudget) {
+  const std::vector<int32_t> ten(10, 1);
+  const Request scored{.id = "s", .tokens = ten};
+  const Request late{.id = "l", .tokens = ten, .score_from = 5};
+  const Request generated{.id = "g", .tokens = ten, .score_from = 10, .max_new_tokens = 4};
+  Sequence a = MakeSequence(late, 0), b = MakeSequence(generated, 9), c = MakeSequence(scored, 6),
+           d = MakeSequence(generated, 0), e = MakeSequence(scored, 0);
+  const std::vector<Sequence*> sequences{&a, &b, &c, &d, &e};
+  const std::vector<StepEntry> plan = PlanStep(sequences, 10);
+  ASSERT_EQ(plan.size(), 4u);
+  EXPECT_EQ(plan[0].sequence, &c);  // the rest of a scored prompt, its last row riding along
+  EXPECT_EQ(plan[0].rows, 4);
+  EXPECT_EQ(plan[1].sequence, &b);
+  EXPECT_EQ(plan[1].kind, RowKind::kSample);
+  EXPECT_EQ(plan[2].sequence, &a);  // rows 0 to 3 score nothing, row 4 begins another run
+  EXPECT_EQ(plan[2].kind, RowKind::kSilent);
+  EXPECT_EQ(plan[2].rows, 4);
+  EXPECT_EQ(plan[3].sequence, &d);
+  EXPECT_EQ(plan[3].rows, 2);       // what the budget leaves; nothing for e
+}
+
+TEST(PlanStep, StepInputsFollowThePlan) {
+  const Request request{.id = "s", .tokens = {5, 6, 7, 8}};
+  Sequence a = MakeSequence(request, 1), b = MakeSequence(request, 0);
+  const std::vector<StepEntry> plan{{&a, RowKind::kScore, 2}, {&b, RowKind::kScore, 1}};
+  StepInputs inputs;
+  inputs.Build(plan);
+  const DecoderStep step = inputs.Step();
+  EXPECT_EQ(std::vector<int32_t>(step.tokens.begin(), step.tokens.end()), (std::vector<int32_t>{6, 7, 5}));
+  EXPECT_EQ(std::vector<int32_t>(step.positions.begin(), step.positions.end()), (std::vector<int32_t>{1, 2, 0}));
+  EXPECT_EQ(std::vector<int32_t>(step.batch.row_offsets.begin(), step.batch.row_offsets.end()),
+            (std::vector<int32_t>{0, 2, 3}));
+  EXPECT_EQ(step.batch.cache_lengths[0], 1);
+}
+
+TEST(MakeWindows, ScoreEveryTokenOnceWithTheStridesContext) {
+  EXPECT_EQ(MakeWindows(10, 16, 4).size(), 1u);
+  EXPECT_EQ(MakeWindows(20, 16, 0).size(), 1u);
+  for (int64_t stride : {1, 3, 7, 15}) {
+    int64_t next = 1;
+    for (const Window& window : MakeWindows(50, 16, stride)) {
+      EXPECT_LE(window.end - window.begin, 16);
+      EXPECT_EQ(window.begin + window.score_from, next) << stride;
+      EXPECT_GE(window.score_from, 1);
+      next = window.end;
+    }
+    EXPECT_EQ(next, 50) << stride;
+  }
+}
+
+TEST(JoinWindows, ConcatenatesEntriesAndTakesTheMaximum) {
+  const ScoreDocument document{.id = "d", .tokens = {1, 2, 3, 4}};
+  std::vector<RequestResult> windows(2);
+  windows[0] = {.tokens = {1, 2, 3}, .prompt_tokens = 3, .first_logprob = 1, .logprobs = {-1, -2}, .ranks = {1, 2},
+                .top = {}, .max_logits = {1, 5}};
+  windows[1] = {.tokens = {3, 4}, .prompt_tokens = 2, .first_logprob = 1, .logprobs = {-3}, .ranks = {3}, .top = {},
+                .max_logits = {2, 4}};
+  const RequestResult joined = JoinWindows(document, windows);
+  EXPECT_EQ(joined.logprobs, (std::vector<float>{-1, -2, -3}));
+  EXPECT_EQ(joined.ranks, (std::vector<int64_t>{1, 2, 3}));
+  EXPECT_EQ(joined.max_logits, (std::vector<float>{2, 5}));
+  EXPECT_EQ(joined.tokens.size(), 4u);
+}
+
+TEST(StopStrings, HoldsBackWhatCouldBeginOneAndStopsAtTheFirst) {
+  StopStrings stops({"###", "END"});
+  EXPECT_EQ(stops.Push("abc#"), "abc");
+  EXPECT_EQ(stops.Push("#x"), "##x");
+  EXPECT_EQ(stops.Push("E"), "");
+  EXPECT_EQ(stops.Push("N and E"), "EN and ");
+  EXPECT_EQ(stops.Push("ND###"), "");
+  EXPECT_TRUE(stops.stopped());
+  EXPECT_EQ(stops.Push("more"), "");
+}
+
+TEST(StopStrings, FlushGivesWhatWasHeld) {
+  StopStrings stops({"###"});
+  EXPECT_EQ(stops.Push("a##"), "a");
+  EXPECT_EQ(stops.Flush(), "##");
+  EXPECT_FALSE(stops.stopped());
+}
+
+}  // namespace
+}  // namespace plumbline

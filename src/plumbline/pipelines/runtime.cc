@@ -1,0 +1,34 @@
+#include "plumbline/pipelines/runtime.h"
+
+#include <utility>
+
+#include "plumbline/models/architectures.h"
+#include "plumbline/pipelines/checkpoint_text.h"
+
+namespace plumbline {
+
+Result<std::unique_ptr<Runtime>> Runtime::Load(const std::string& path, const RuntimeOptions& options,
+                                               const LoadProgress& progress) {
+  std::unique_ptr<Runtime> runtime(new Runtime(options));
+  ASSIGN_OR_RETURN(runtime->checkpoint_, Checkpoint::Open(path));
+  // The tokenizer first: it is small, and what is wrong with it should be known before weights are packed.
+  const ModelSource source(*runtime->checkpoint_);
+  ASSIGN_OR_RETURN(const DecoderConfig config, ReadDecoderConfig(source));
+  ASSIGN_OR_RETURN(runtime->tokenizer_, LoadTokenizer(*runtime->checkpoint_, config.vocab));
+  ASSIGN_OR_RETURN(runtime->stop_ids_, LoadStopIds(*runtime->checkpoint_));
+  ASSIGN_OR_RETURN(runtime->decoder_,
+                   LoadDecoder(runtime->context(), *runtime->checkpoint_, options.compute, progress));
+  return runtime;
+}
+
+Result<const Tokenizer*> Runtime::RequireTokenizer() const {
+  if (tokenizer_ == nullptr) return InvalidInput("tokenizer: got none, want one beside the weights ({})", model_path());
+  return tokenizer_.get();
+}
+
+const std::string& Runtime::ModelSha256() const {
+  if (sha256_.empty()) sha256_ = checkpoint_->Sha256Hex();
+  return sha256_;
+}
+
+}  // namespace plumbline

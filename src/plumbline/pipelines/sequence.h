@@ -1,0 +1,49 @@
+// A request in flight: how far it is, its pages, and the result as it grows.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "plumbline/pipelines/request.h"
+
+namespace plumbline {
+
+// What a step does with a run of rows of one sequence. A run is of one kind only.
+enum class RowKind : uint8_t {
+  kScore,   // each row's log-prob of the next prompt token is wanted
+  kSample,  // one row, whose logits choose the next token
+  kSilent,  // only its keys and values (and observations) are wanted
+};
+
+struct Sequence {
+  size_t index = 0;  // of the request among all
+  const Request* request = nullptr;
+  RequestResult result;  // result.tokens is the sequence so far
+  int64_t processed = 0;  // tokens in the cache
+  std::vector<void*> pages;
+  bool finished = false;
+
+  int64_t prompt_size() const { return result.prompt_tokens; }
+  bool generates() const { return request->max_new_tokens > 0; }
+
+  // The first row that scores: row r gives the log-prob of token r + 1.
+  int64_t first_scored_row() const { return request->score_from - 1; }
+
+  RowKind NextKind() const {
+    if (generates() && processed >= prompt_size() - 1) return RowKind::kSample;
+    return processed < first_scored_row() ? RowKind::kSilent : RowKind::kScore;
+  }
+  // Rows of NextKind() that could run now. Where nothing is generated the last row scores nothing, but rides along.
+  int64_t NextRows() const {
+    const int64_t end = prompt_size() - (generates() ? 1 : 0);
+    switch (NextKind()) {
+      case RowKind::kSample: return 1;
+      case RowKind::kSilent: return std::min(end, first_scored_row()) - processed;
+      case RowKind::kScore: return end - processed;
+    }
+    return 0;
+  }
+};
+
+}  // namespace plumbline
