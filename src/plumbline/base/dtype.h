@@ -9,8 +9,21 @@
 namespace plumbline {
 
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kI32, kI64, kU8, kU32,
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0, kQ4_K, kQ5_K, kQ6_K,
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kI64,
+  kU8,
+  kU32,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
 };
 
 struct DTypeInfo {

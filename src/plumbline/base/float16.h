@@ -18,7 +18,8 @@ constexpr bf16_bits F32ToBf16(float f) {
   uint32_t bits = std::bit_cast<uint32_t>(f);
   const uint32_t exponent = bits & 0x7f800000u;
   if (exponent == 0) return static_cast<bf16_bits>((bits >> 16) & 0x8000u);
-  if (exponent == 0x7f800000u && (bits & 0x007fffffu) != 0) return static_cast<bf16_bits>((bits >> 16) | 0x0040u);
+  if (exponent == 0x7f800000u && (bits & 0x007fffffu) != 0)
+    return static_cast<bf16_bits>((bits >> 16) | 0x0040u);
   bits += 0x7fffu + ((bits >> 16) & 1u);
   return static_cast<bf16_bits>(bits >> 16);
 }

@@ -19,7 +19,9 @@ struct MatrixView {
 
   T* Row(int64_t row) const { return data + row * stride; }
   MatrixView Rows(int64_t begin, int64_t count) const { return {Row(begin), count, cols, stride}; }
-  operator MatrixView<const T>() const { return {data, rows, cols, stride}; }  // NOLINT(google-explicit-constructor)
+  operator MatrixView<const T>() const {
+    return {data, rows, cols, stride};
+  }  // NOLINT(google-explicit-constructor)
 };
 
 }  // namespace plumbline
