@@ -1,0 +1,84 @@
+#include "plumbline/text/id_tables.h"
+
+#include <bit>
+#include <cstring>
+
+namespace plumbline {
+namespace {
+
+// Room for `capacity` entries at a load of at most two thirds.
+size_t SlotsFor(size_t capacity) { return std::bit_ceil(capacity + capacity / 2 + 8); }
+
+uint32_t HashOf(std::string_view key) {
+  uint64_t h = key.size() * 0x9E3779B97F4A7C15u;
+  const auto mix = [&h](uint64_t word) {
+    h = (h ^ word) * 0xD6E8FEB86659FD93u;
+    h ^= h >> 32;
+  };
+  uint64_t word;
+  for (; key.size() >= 8; key.remove_prefix(8)) {
+    std::memcpy(&word, key.data(), 8);
+    mix(word);
+  }
+  word = 0;
+  std::memcpy(&word, key.data(), key.size());
+  mix(word);
+  return static_cast<uint32_t>(h ^ h >> 29);
+}
+
+}  // namespace
+
+StringTable::StringTable(size_t capacity) : slots_(SlotsFor(capacity)) {}
+
+void StringTable::Insert(std::string_view key, int32_t id) {
+  if ((used_ + 1) * 3 > slots_.size() * 2) Grow();
+  const uint32_t hash = HashOf(key);
+  const size_t mask = slots_.size() - 1;
+  size_t i = hash & mask;
+  while (slots_[i].id >= 0 && !(slots_[i].hash == hash && slots_[i].key == key)) i = (i + 1) & mask;
+  if (slots_[i].id < 0) ++used_;
+  slots_[i] = {hash, id, key};
+}
+
+int32_t StringTable::Find(std::string_view key) const {
+  const uint32_t hash = HashOf(key);
+  const size_t mask = slots_.size() - 1;
+  for (size_t i = hash & mask;; i = (i + 1) & mask) {
+    const Slot& slot = slots_[i];
+    if (slot.id < 0) return -1;
+    if (slot.hash == hash && slot.key == key) return slot.id;
+  }
+}
+
+void StringTable::Grow() {
+  std::vector<Slot> old(slots_.size() * 2);
+  old.swap(slots_);
+  used_ = 0;
+  for (const Slot& slot : old) {
+    if (slot.id >= 0) Insert(slot.key, slot.id);
+  }
+}
+
+MergeTable::MergeTable(size_t capacity) : slots_(SlotsFor(capacity)) { mask_ = slots_.size() - 1; }
+
+void MergeTable::Insert(int32_t left, int32_t right, Merge merge) {
+  if ((used_ + 1) * 3 > slots_.size() * 2) Grow();
+  const uint64_t key = Key(left, right);
+  size_t i = Hash(key) & mask_;
+  while (slots_[i].key != kEmpty && slots_[i].key != key) i = (i + 1) & mask_;
+  if (slots_[i].key == kEmpty) ++used_;
+  slots_[i] = {key, merge};
+}
+
+void MergeTable::Grow() {
+  std::vector<Slot> old(slots_.size() * 2);
+  old.swap(slots_);
+  mask_ = slots_.size() - 1;
+  used_ = 0;
+  for (const Slot& slot : old) {
+    if (slot.key != kEmpty)
+      Insert(static_cast<int32_t>(slot.key >> 32), static_cast<int32_t>(slot.key), slot.merge);
+  }
+}
+
+}  // namespace plumbline

@@ -1,0 +1,69 @@
+// What is behind Tokenizer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "plumbline/text/added_tokens.h"
+#include "plumbline/text/bpe_model.h"
+#include "plumbline/text/regex_splitter.h"
+#include "plumbline/text/tokenizer.h"
+
+namespace plumbline {
+
+struct Tokenizer::Impl {
+  // What an id becomes in decoding.
+  struct Piece {
+    std::string bytes;
+    bool exists = false;
+    bool is_byte = false;  // SentencePiece family: a byte token
+    bool is_special = false;
+    bool is_skipped = false;  // by skip_special
+  };
+  // Buffers of one Encode.
+  struct Work {
+    std::vector<RegexSplitter::Scratch> scratches;  // by splitter
+    std::vector<std::string_view> pieces, next_pieces;
+    std::vector<AddedTokenMatcher::Section> sections, inner_sections;
+    std::vector<int32_t> symbols;
+    std::string normalized, marked;
+  };
+
+  // The normaliser, as the text between added tokens and the content of normalised added tokens go through
+  // it.
+  bool HasNormalizer() const;
+  std::string Normalize(std::string_view text) const;
+
+  void EncodeText(std::string_view text, std::vector<int32_t>& ids) const;
+  // Text without added tokens.
+  void EncodeStretch(std::string_view text, bool at_start, Work& work, std::vector<int32_t>& ids) const;
+  void EncodeByteLevel(std::string_view text, Work& work, std::vector<int32_t>& ids) const;
+  void EncodeSpm(std::string_view text, bool at_start, Work& work, std::vector<int32_t>& ids) const;
+
+  Status CheckSpec() const;
+  Status CompileSplitters();
+  void MakeMatchers();
+  void MakePieces();
+  Piece PieceOf(std::string_view token) const;
+  const Piece* FindPiece(int32_t id) const {
+    const bool known =
+        id >= 0 && static_cast<size_t>(id) < pieces.size() && pieces[static_cast<size_t>(id)].exists;
+    return known ? &pieces[static_cast<size_t>(id)] : nullptr;
+  }
+  bool IsSpm() const { return spec.model == TokenizerSpec::Model::kSpmBpe; }
+  bool StripsLeadingSpace() const {
+    return IsSpm() && spec.strip_leading_space.value_or(spec.add_prefix_space);
+  }
+
+  TokenizerSpec spec;
+  size_t vocab_size = 0;
+  std::unique_ptr<BpeModel> model;
+  std::vector<RegexSplitter> splitters;      // byte-level: in turn
+  AddedTokenMatcher raw_matcher{{}};         // on the text as it came
+  AddedTokenMatcher normalized_matcher{{}};  // on what the normaliser makes of the rest
+  std::vector<Piece> pieces;                 // [vocab_size]
+};
+
+}  // namespace plumbline
