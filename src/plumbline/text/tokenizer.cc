@@ -116,7 +116,8 @@ void Tokenizer::Impl::MakeMatchers() {
 
 void Tokenizer::Impl::EncodeByteLevel(std::string_view text, Work& work, std::vector<int32_t>& ids) const {
   if (spec.add_prefix_space && !text.starts_with(' ')) {
-    work.marked.assign(" ").append(text);
+    work.marked.assign(1, ' ');
+    work.marked.append(text);
     text = work.marked;
   }
   work.pieces.assign(1, text);
