@@ -210,7 +210,7 @@ def random_id_lists(name, vocab_size, seeds):
 def chunk_digests(tokenizer):
     """SHA-256 of the ids (int32, -1 after each string) and of the decoded texts (0 after each), 500 strings a chunk."""
     digests = []
-    for first in range(0, 4000, 500):
+    for first in range(0, 12000, 500):
         ids_hash, text_hash = hashlib.sha256(), hashlib.sha256()
         for data in generated_strings(first, 500):
             ids = tokenizer.encode(data.decode("utf-8", "replace"), add_special_tokens=False).ids

@@ -68,27 +68,30 @@ TEST_P(TokenizerGolden, StreamsWhatItDecodes) {
   }
 }
 
-class SlowTokenizer : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(All, SlowTokenizer, ::testing::ValuesIn(testing::TokenizerNames()),
-                         [](const auto& info) { return info.param; });
-
-TEST_P(SlowTokenizer, AgreesOnGeneratedStrings) {
-  const auto tokenizer = LoadTokenizer(GetParam());
+void ExpectAgreement(const std::string& name, uint64_t first_chunk, uint64_t chunks) {
+  SCOPED_TRACE(name);
+  const auto tokenizer = LoadTokenizer(name);
   ASSERT_NE(tokenizer, nullptr);
-  const auto expected = ReadCorpusJson(GetParam() + "/expected.json")["generated"];
-  ASSERT_GT(expected.size(), 0u);
-  for (uint64_t chunk = 0; chunk < expected.size(); ++chunk) {
+  const auto expected = ReadCorpusJson(name + "/expected.json")["generated"];
+  ASSERT_LE(first_chunk + chunks, expected.size());
+  for (uint64_t chunk = first_chunk; chunk < first_chunk + chunks; ++chunk) {
     Sha256 ids_hash, text_hash;
     for (uint64_t i = chunk * 500; i < (chunk + 1) * 500; ++i) {
       std::vector<int32_t> ids = tokenizer->Encode(testing::GeneratedString(i), false);
       const std::string text = tokenizer->Decode(ids, false);
       ids.push_back(-1);
       ids_hash.Update(ids.data(), ids.size() * sizeof(int32_t));
-      text_hash.Update(text.data(), text.size() + 1);
+      text_hash.Update(text.c_str(), text.size() + 1);
     }
     EXPECT_EQ(ids_hash.HexDigest(), expected[chunk][0].get<std::string>()) << "ids of chunk " << chunk;
     EXPECT_EQ(text_hash.HexDigest(), expected[chunk][1].get<std::string>()) << "texts of chunk " << chunk;
   }
+}
+
+TEST_P(TokenizerGolden, AgreesOnGeneratedStrings) { ExpectAgreement(GetParam(), 0, 2); }
+
+TEST(SlowTokenizer, AgreesOnManyGeneratedStrings) {
+  for (const std::string& name : testing::TokenizerNames()) ExpectAgreement(name, 2, 22);
 }
 
 }  // namespace
