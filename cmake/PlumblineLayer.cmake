@@ -6,7 +6,7 @@
 # plain enough to be compiled for each of them (no standard containers, no fmt).
 
 set(PLUMBLINE_WARNINGS -Wall -Wextra -Werror -Wno-ignored-attributes -Wno-psabi
-    -Wno-missing-field-initializers -Wno-maybe-uninitialized)
+    -Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-restrict)
 # numerics contract, section 1: no contraction, no fast-math. x86-64-v3 (AVX2 + FMA) is the baseline.
 set(PLUMBLINE_CODEGEN -ffp-contract=off -fno-fast-math -fno-math-errno -march=x86-64-v3)
 if(PLUMBLINE_SANITIZE)
