@@ -27,6 +27,11 @@ std::string Entry(std::string_view key, uint32_t type, T value) {
   return Str(key) + Raw(type) + Raw(value);
 }
 
+// An array's beginning: its elements follow.
+std::string Array(std::string_view key, uint32_t type, uint64_t count) {
+  return Entry(key, kArray, type) + Raw(count);
+}
+
 struct TestTensor {
   std::string name;
   std::vector<uint64_t> dims;  // innermost first, as in the file
@@ -182,120 +187,117 @@ TEST(Gguf, LookUpsNameTheKeyAndTheKinds) {
   EXPECT_FALSE(file.Has("lis"));
 }
 
+struct Damage {
+  std::function<void(TestFile&)> damage;
+  std::string_view error;
+};
+
+const Damage kDamages[] = {
+    {[](TestFile& f) { f.magic = "GGML"; }, "magic: got 0x4c4d4747, want 0x46554747"},
+    {[](TestFile& f) { f.magic = "FUGG"; }, "magic: got a big-endian file"},
+    {[](TestFile& f) { f.version = 1; }, "version: got 1, want 2 or 3"},
+    {[](TestFile& f) { f.version = 4; }, "version: got 4, want 2 or 3"},
+    {[](TestFile& f) { f.version = 0; }, "version: got 0, want 2 or 3"},
+    {[](TestFile& f) { f.version = 0x03000000; }, "version: got a big-endian file"},
+    {[](TestFile& f) { f.tensor_count = uint64_t{1} << 60; }, "tensor count: got 1152921504606846976, want"},
+    {[](TestFile& f) { f.tensor_count = 3; }, "tensor 2 of 3 name"},
+    {[](TestFile& f) { f.metadata_count = ~uint64_t{0}; }, "metadata count: got 18446744073709551615, want"},
+    {[](TestFile& f) { f.metadata_count = 4; }, "tensor 0 of 2 name: got a length"},
+    {[](TestFile& f) { f.metadata[1] = Entry("x", kBool, uint8_t{2}); },
+     "metadata 'x' value: got byte 2, want 0 or 1"},
+    {[](TestFile& f) { f.metadata[1] = Entry("x", 13, uint8_t{0}); },
+     "metadata 'x' value type: got 13, want"},
+    {[](TestFile& f) { f.metadata[1] = Entry("", kU8, uint8_t{0}); },
+     "metadata 1 of 3 key: got 0 bytes, want 1 to"},
+    {[](TestFile& f) { f.metadata[1] = Entry(std::string(65536, 'k'), kU8, uint8_t{0}); },
+     "key: got 65536 bytes"},
+    {[](TestFile& f) { f.metadata[1] = Raw(uint64_t{1} << 63) + "x"; },
+     "key: got a length of 9223372036854775808"},
+    {[](TestFile& f) { f.metadata[1] = f.metadata[2]; }, "metadata 'list' key: got it twice"},
+    {[](TestFile& f) { f.metadata[1] = Entry("x", kString, ~uint64_t{0}); },
+     "metadata 'x' value: got a length of"},
+    {[](TestFile& f) { f.metadata[1] = Array("x\n\xff", kArray, uint64_t{1}); },
+     "metadata 'x\\x0a\\xff' array: got arrays as elements"},
+    {[](TestFile& f) { f.metadata[1] = Array("x", 77, uint64_t{1}); },
+     "metadata 'x' array element type: got 77, want"},
+    {[](TestFile& f) { f.metadata[1] = Array("x", kU8, uint64_t{1} << 62); },
+     "metadata 'x' array: got 4611686018427387904 elements, want at most"},
+    {[](TestFile& f) { f.metadata[1] = Array("x", kF64, uint64_t{100}); },
+     "metadata 'x' array: got 100 elements of at least 8 bytes"},
+    {[](TestFile& f) { f.metadata[1] = Array("x", kString, uint64_t{100}); },
+     "metadata 'x' array: got 100 elements of at least 8 bytes"},
+    {[](TestFile& f) { f.metadata[1] = Array("x", kString, uint64_t{1}) + Raw(uint64_t{9999}); },
+     "metadata 'x' array element: got a length of 9999"},
+    {[](TestFile& f) { f.metadata[1] = Array("x", kBool, uint64_t{1}) + "\x05"; },
+     "metadata 'x' value: got byte 5"},
+    {[](TestFile& f) { f.metadata[1] = Array("x", kU64, uint64_t{1}) + Raw(~uint64_t{0}); },
+     "metadata 'x' array: got element 18446744073709551615"},
+    {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kU32, uint32_t{48}); },
+     "got 48, want a power of two"},
+    {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kU32, uint32_t{0}); },
+     "got 0, want a power of two"},
+    {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kI32, int32_t{-32}); },
+     "got -32, want a power"},
+    {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kI64, int64_t{1} << 40); },
+     "want a power of two up"},
+    {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kF32, 32.0f); },
+     "got a float, want an integer"},
+    {[](TestFile& f) { f.tensors[0].name = ""; }, "tensor 0 of 2 name: got 0 bytes"},
+    {[](TestFile& f) { f.tensors[0].name = std::string(65, 'n'); }, "tensor 0 of 2 name: got 65 bytes"},
+    {[](TestFile& f) { f.tensors[1].name = "a"; }, "tensor 'a': got it twice"},
+    {[](TestFile& f) { f.tensors[0].dims = {}; }, "tensor 'a' number of dimensions: got 0, want 1 to 4"},
+    {[](TestFile& f) {
+       f.tensors[0].dims = {1, 1, 1, 1, 1};
+     },
+     "tensor 'a' number of dimensions: got 5, want 1 to 4"},
+    {[](TestFile& f) {
+       f.tensors[0].dims = {3, 0};
+     },
+     "tensor 'a' dimension: got 0, want a positive"},
+    {[](TestFile& f) { f.tensors[0].dims = {uint64_t{1} << 63}; },
+     "tensor 'a' dimension: got 9223372036854775808"},
+    {[](TestFile& f) {
+       f.tensors[0].dims = {uint64_t{1} << 32, uint64_t{1} << 31};
+     },
+     "fewer than 2^63 elements"},
+    {[](TestFile& f) {
+       f.tensors[0].dims = {uint64_t{1} << 31, uint64_t{1} << 31};
+     },
+     "fewer than 2^63 bytes"},
+    {[](TestFile& f) { f.tensors[0].dims = {uint64_t{1} << 40}; },
+     "tensor 'a': got 4398046511104 bytes at offset 0"},
+    {[](TestFile& f) {
+       f.tensors[1].dims = {33, 2};
+     },
+     "tensor 'b' row: got 33 elements, want a multiple of the q4_0"},
+    {[](TestFile& f) {
+       f.tensors[1].dims = {16, 4};
+     },
+     "tensor 'b' row: got 16 elements"},
+    {[](TestFile& f) { f.tensors[1].type = 10; }, "tensor 'b' type: got Q2_K, want"},
+    {[](TestFile& f) { f.tensors[1].type = 23; }, "tensor 'b' type: got IQ4_XS, want"},
+    {[](TestFile& f) { f.tensors[1].type = 39; }, "tensor 'b' type: got MXFP4, want"},
+    {[](TestFile& f) { f.tensors[1].type = 99; }, "tensor 'b' type: got ggml type number 99"},
+    {[](TestFile& f) { f.tensors[1].offset = 32; },
+     "tensor 'b' offset: got 32, want a multiple of the alignment 64"},
+    {[](TestFile& f) { f.tensors[1].offset = 128; },
+     "tensor 'b': got 36 bytes at offset 128, want them inside"},
+    {[](TestFile& f) { f.tensors[1].offset = uint64_t{1} << 63; },
+     "tensor 'b': got 36 bytes at offset 9223372036854775808"},
+    {[](TestFile& f) { f.tensors[1].offset = ~uint64_t{63}; },
+     "tensor 'b': got 36 bytes at offset 18446744073709551552"},
+    {[](TestFile& f) { f.tensors[1].offset = 0; }, "got offset 0, want it past the end of tensor"},
+    {[](TestFile& f) { f.tensors[0].dims = {17}; },
+     "tensor 'b': got offset 64, want it past the end of tensor 'a' at 68"},
+    {[](TestFile& f) { f.data_bytes -= 1; },
+     "tensor 'b': got 36 bytes at offset 64, want them inside the 99 bytes"},
+};
+
 TEST(Gguf, RefusesEveryDamagedHeaderField) {
-  const struct {
-    std::function<void(TestFile&)> damage;
-    std::string_view error;
-  } cases[] = {
-      {[](TestFile& f) { f.magic = "GGML"; }, "magic: got 0x4c4d4747, want 0x46554747"},
-      {[](TestFile& f) { f.magic = "FUGG"; }, "magic: got a big-endian file"},
-      {[](TestFile& f) { f.version = 1; }, "version: got 1, want 2 or 3"},
-      {[](TestFile& f) { f.version = 4; }, "version: got 4, want 2 or 3"},
-      {[](TestFile& f) { f.version = 0; }, "version: got 0, want 2 or 3"},
-      {[](TestFile& f) { f.version = 0x03000000; }, "version: got a big-endian file"},
-      {[](TestFile& f) { f.tensor_count = uint64_t{1} << 60; },
-       "tensor count: got 1152921504606846976, want"},
-      {[](TestFile& f) { f.tensor_count = 3; }, "tensor 2 of 3 name"},
-      {[](TestFile& f) { f.metadata_count = ~uint64_t{0}; },
-       "metadata count: got 18446744073709551615, want"},
-      {[](TestFile& f) { f.metadata_count = 4; }, "tensor 0 of 2 name: got a length"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x", kBool, uint8_t{2}); },
-       "metadata 'x' value: got byte 2, want 0 or 1"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x", 13, uint8_t{0}); },
-       "metadata 'x' value type: got 13, want"},
-      {[](TestFile& f) { f.metadata[1] = Entry("", kU8, uint8_t{0}); },
-       "metadata 1 of 3 key: got 0 bytes, want 1 to"},
-      {[](TestFile& f) { f.metadata[1] = Entry(std::string(65536, 'k'), kU8, uint8_t{0}); },
-       "key: got 65536 bytes"},
-      {[](TestFile& f) { f.metadata[1] = Raw(uint64_t{1} << 63) + "x"; },
-       "key: got a length of 9223372036854775808"},
-      {[](TestFile& f) { f.metadata[1] = f.metadata[2]; }, "metadata 'list' key: got it twice"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x", kString, ~uint64_t{0}); },
-       "metadata 'x' value: got a length of"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x\n\xff", kArray, uint32_t{kArray}) + Raw(uint64_t{1}); },
-       "metadata 'x\\x0a\\xff' array: got arrays as elements"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x", kArray, uint32_t{77}) + Raw(uint64_t{1}); },
-       "metadata 'x' array element type: got 77, want"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x", kArray, uint32_t{kU8}) + Raw(uint64_t{1} << 62); },
-       "metadata 'x' array: got 4611686018427387904 elements, want at most"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x", kArray, uint32_t{kF64}) + Raw(uint64_t{100}); },
-       "metadata 'x' array: got 100 elements of at least 8 bytes"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x", kArray, uint32_t{kString}) + Raw(uint64_t{100}); },
-       "metadata 'x' array: got 100 elements of at least 8 bytes"},
-      {[](TestFile& f) {
-         f.metadata[1] = Entry("x", kArray, uint32_t{kString}) + Raw(uint64_t{1}) + Raw(uint64_t{9999});
-       },
-       "metadata 'x' array element: got a length of 9999"},
-      {[](TestFile& f) { f.metadata[1] = Entry("x", kArray, uint32_t{kBool}) + Raw(uint64_t{1}) + "\x05"; },
-       "metadata 'x' value: got byte 5"},
-      {[](TestFile& f) {
-         f.metadata[1] = Entry("x", kArray, uint32_t{kU64}) + Raw(uint64_t{1}) + Raw(~uint64_t{0});
-       },
-       "metadata 'x' array: got element 18446744073709551615"},
-      {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kU32, uint32_t{48}); },
-       "got 48, want a power of two"},
-      {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kU32, uint32_t{0}); },
-       "got 0, want a power of two"},
-      {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kI32, int32_t{-32}); },
-       "got -32, want a power"},
-      {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kI64, int64_t{1} << 40); },
-       "want a power of two up"},
-      {[](TestFile& f) { f.metadata[0] = Entry("general.alignment", kF32, 32.0f); },
-       "got a float, want an integer"},
-      {[](TestFile& f) { f.tensors[0].name = ""; }, "tensor 0 of 2 name: got 0 bytes"},
-      {[](TestFile& f) { f.tensors[0].name = std::string(65, 'n'); }, "tensor 0 of 2 name: got 65 bytes"},
-      {[](TestFile& f) { f.tensors[1].name = "a"; }, "tensor 'a': got it twice"},
-      {[](TestFile& f) { f.tensors[0].dims = {}; }, "tensor 'a' number of dimensions: got 0, want 1 to 4"},
-      {[](TestFile& f) {
-         f.tensors[0].dims = {1, 1, 1, 1, 1};
-       },
-       "tensor 'a' number of dimensions: got 5, want 1 to 4"},
-      {[](TestFile& f) {
-         f.tensors[0].dims = {3, 0};
-       },
-       "tensor 'a' dimension: got 0, want a positive"},
-      {[](TestFile& f) { f.tensors[0].dims = {uint64_t{1} << 63}; },
-       "tensor 'a' dimension: got 9223372036854775808"},
-      {[](TestFile& f) {
-         f.tensors[0].dims = {uint64_t{1} << 32, uint64_t{1} << 31};
-       },
-       "fewer than 2^63 elements"},
-      {[](TestFile& f) {
-         f.tensors[0].dims = {uint64_t{1} << 31, uint64_t{1} << 31};
-       },
-       "fewer than 2^63 bytes"},
-      {[](TestFile& f) { f.tensors[0].dims = {uint64_t{1} << 40}; },
-       "tensor 'a': got 4398046511104 bytes at offset 0"},
-      {[](TestFile& f) {
-         f.tensors[1].dims = {33, 2};
-       },
-       "tensor 'b' row: got 33 elements, want a multiple of the q4_0"},
-      {[](TestFile& f) {
-         f.tensors[1].dims = {16, 4};
-       },
-       "tensor 'b' row: got 16 elements"},
-      {[](TestFile& f) { f.tensors[1].type = 10; }, "tensor 'b' type: got Q2_K, want"},
-      {[](TestFile& f) { f.tensors[1].type = 23; }, "tensor 'b' type: got IQ4_XS, want"},
-      {[](TestFile& f) { f.tensors[1].type = 39; }, "tensor 'b' type: got MXFP4, want"},
-      {[](TestFile& f) { f.tensors[1].type = 99; }, "tensor 'b' type: got ggml type number 99"},
-      {[](TestFile& f) { f.tensors[1].offset = 32; },
-       "tensor 'b' offset: got 32, want a multiple of the alignment 64"},
-      {[](TestFile& f) { f.tensors[1].offset = 128; },
-       "tensor 'b': got 36 bytes at offset 128, want them inside"},
-      {[](TestFile& f) { f.tensors[1].offset = uint64_t{1} << 63; },
-       "tensor 'b': got 36 bytes at offset 9223372036854775808"},
-      {[](TestFile& f) { f.tensors[1].offset = ~uint64_t{63}; },
-       "tensor 'b': got 36 bytes at offset 18446744073709551552"},
-      {[](TestFile& f) { f.tensors[1].offset = 0; }, "got offset 0, want it past the end of tensor"},
-      {[](TestFile& f) { f.tensors[0].dims = {17}; },
-       "tensor 'b': got offset 64, want it past the end of tensor 'a' at 68"},
-      {[](TestFile& f) { f.data_bytes -= 1; },
-       "tensor 'b': got 36 bytes at offset 64, want them inside the 99 bytes"},
-  };
-  for (const auto& c : cases) {
+  for (const auto& [damage, error] : kDamages) {
     TestFile file;
-    c.damage(file);
-    ExpectError(file, c.error);
+    damage(file);
+    ExpectError(file, error);
   }
 }
 

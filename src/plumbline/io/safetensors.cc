@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "plumbline/io/quote.h"
 #include "plumbline/io/safetensors_header.h"
@@ -52,8 +53,9 @@ Result<std::vector<RawTensor>> ParseSafetensors(std::span<const uint8_t> bytes, 
   const std::string_view json(reinterpret_cast<const char*>(rest.data()), header_bytes);
   ASSIGN_OR_RETURN(std::vector<SafetensorsEntry> entries, ParseSafetensorsHeader(json, where));
   // An empty tensor goes before the one that begins where it lies.
-  std::ranges::stable_sort(entries, {},
-                           [](const SafetensorsEntry& entry) { return std::pair(entry.begin, entry.end); });
+  std::ranges::sort(entries, {}, [](const SafetensorsEntry& entry) {
+    return std::tuple(entry.begin, entry.end, std::string_view(entry.name));
+  });
 
   const std::span<const uint8_t> data = rest.subspan(header_bytes);
   std::vector<RawTensor> tensors;

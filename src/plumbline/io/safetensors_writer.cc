@@ -112,8 +112,7 @@ Result<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
   // forbids.
   std::vector<size_t> order(tensors.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::stable_sort(order, std::greater<>(),
-                           [&](size_t i) { return Info(tensors[i].dtype).block_bytes; });
+  std::ranges::sort(order, {}, [&](size_t i) { return std::pair(-Info(tensors[i].dtype).block_bytes, i); });
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t end = 0;
