@@ -130,6 +130,7 @@ class Call {
     }
   }
 
+  // A zero comes out as +0, since which of two zeros a vector maximum returns depends on their order.
   static float Max(float a, float b) {
     if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<float>::quiet_NaN();
     return (a > b ? a : b) + 0.0f;

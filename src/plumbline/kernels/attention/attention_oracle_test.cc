@@ -146,14 +146,15 @@ TEST_P(AttentionHostile, HugeScores) {
 }
 
 TEST_P(AttentionHostile, ProductsThatUnderflow) {
-  std::vector<std::pair<int64_t, float>> keys;
-  for (int64_t key = 0; key < kLength; ++key) keys.push_back({key, key % 2 == 0 ? 1e-30f : -1e-30f});
-  AttentionWorld world = Make(1e-20f, keys);
-  for (size_t i = 0; i < world.sequences()[0].v.size(); ++i) {
-    world.sequences()[0].v[i] *= i % 3 == 0 ? 1e-38f : 1e-30f;
+  for (float even_key : {1e-30f, -1e-30f}) {
+    std::vector<std::pair<int64_t, float>> keys;
+    for (int64_t key = 0; key < kLength; ++key) keys.push_back({key, key % 2 == 0 ? even_key : -1e-30f});
+    AttentionWorld world = Make(1e-20f, keys);
+    std::vector<float>& v = world.sequences()[0].v;
+    for (size_t i = 0; i < v.size(); ++i) v[i] *= i % 3 == 0 ? 1e-38f : 1e-30f;
+    const StepResult result = ExpectTwin(world);
+    EXPECT_EQ(std::bit_cast<uint32_t>(result.max_logit[0]), 0u);  // a maximum of -0 is +0
   }
-  const StepResult result = ExpectTwin(world);
-  EXPECT_EQ(std::bit_cast<uint32_t>(result.max_logit[0]), 0u);  // a maximum of -0 is +0
 }
 
 TEST_P(AttentionHostile, SinksOfEverySize) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "plumbline/kernels/attention/attention_kernels_of.h"
 #include "plumbline/kernels/attention/attention_test_util.h"
 
 namespace plumbline {
@@ -93,6 +94,36 @@ TEST(Attention, LongContextsAreCutAndMergedInTheSameTree) {
       world.Store({pool, SupportedIsas().back()}, {{0, 0, length}, {1, 0, 300}});
       ExpectTwin(world, {{0, length - 1, length}});
       ExpectTwin(world, {{0, length - 3, length}, {1, 200, 300}});
+    }
+  }
+}
+
+TEST(AttentionKernels, ReduceStaysWithinItsScratch) {
+  constexpr int64_t kRows = 3, kHeadDim = 20, kLastBlock = 70, kSentinels = 64;
+  const KvLayout layout = {.layers = 1, .kv_heads = 1, .head_dim = kHeadDim};
+  const std::vector<float> block(layout.BlockBytes() / 4), q(kRows * kHeadDim);
+  const std::vector<const void*> pages(kLastBlock + 1, block.data());
+  const AttentionRows rows = {.rows = kRows,
+                              .group = kRows,
+                              .head_dim = kHeadDim,
+                              .first_position = kLastBlock * 64 + 5,
+                              .window = 0,
+                              .scale = 1.0f,
+                              .softcap = 0.0f,
+                              .q = q.data(),
+                              .q_stride = kRows * kHeadDim,
+                              .pages = pages.data(),
+                              .blocks_per_page = 1,
+                              .block_offset = 0,
+                              .block_bytes = layout.BlockBytes()};
+  for (Isa isa : SupportedIsas()) {
+    for (int64_t begin = 0; begin <= kLastBlock; ++begin) {
+      const int64_t floats = AttentionScratchFloats(kRows, kHeadDim, kLastBlock + 1 - begin);
+      std::vector<float> scratch(floats + kSentinels, 99.0f);
+      const float* node = AttentionKernelsOf(isa).reduce_bf16(rows, begin, kLastBlock + 1, scratch.data());
+      ASSERT_GE(node, scratch.data());
+      for (int64_t i = 0; i < kSentinels; ++i)
+        ASSERT_EQ(scratch[floats + i], 99.0f) << "from block " << begin;
     }
   }
 }

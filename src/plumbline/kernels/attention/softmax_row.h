@@ -57,7 +57,8 @@ static inline Mask16 KeysInRange(int v, int lo, int hi) {
 
 // s [64]: one row's raw scores. Keys [lo, hi] count (all 64 if kFull); what s holds for others is never used.
 // The probabilities take the scores' place, rounded and laid out by Element::StoreRow, for the vectors those
-// keys lie in; +0 for the keys that do not count.
+// keys lie in; +0 for the keys that do not count. m may be a zero of either sign: only max_logit would show
+// it, and it makes every zero +0.
 template <class Element, bool kFull>
 static inline void SoftmaxRow(float scale, float softcap, float* s, int lo, int hi, float* m, float* l) {
   const int begin = kFull ? 0 : lo / 16, end = kFull ? 4 : hi / 16 + 1;
@@ -72,7 +73,7 @@ static inline void SoftmaxRow(float scale, float softcap, float* s, int lo, int 
     top = MaxPs(top, x[v]);
     nan = nan | IsNan(x[v]);
   }
-  const float max = Bits(nan) != 0 ? __builtin_nanf("") : MaxAcross(top) + 0.0f;
+  const float max = Bits(nan) != 0 ? __builtin_nanf("") : MaxAcross(top);
   F32x16 sum = Zero();
 #pragma GCC unroll 4
   for (int v = begin; v < end; ++v) {
