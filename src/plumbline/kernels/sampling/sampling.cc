@@ -72,59 +72,72 @@ uint64_t KeyOf(float value, size_t id) {
   return uint64_t{descending} << 32 | id;
 }
 size_t IdOf(uint64_t key) { return key & 0xffffffffu; }
+float ValueOf(uint64_t key) {
+  const auto descending = static_cast<uint32_t>(key >> 32);
+  return std::bit_cast<float>((descending >> 31) != 0 ? descending : ~descending & 0x7fffffffu);
+}
 
-void CollectCandidates(std::span<const float> values, float lowest, std::vector<uint64_t>& keys) {
+// Puts the keys of values >= lowest first in keys, in ascending order of ids, and returns how many there are.
+size_t CollectCandidates(std::span<const float> values, float lowest, std::vector<uint64_t>& keys) {
   constexpr size_t kBlock = 64;
-  keys.clear();
+  if (keys.size() < values.size()) keys.resize(values.size());
+  size_t count = 0;
   for (size_t begin = 0; begin < values.size(); begin += kBlock) {
     const size_t end = std::min(begin + kBlock, values.size());
     int hits = 0;
     for (size_t i = begin; i < end; ++i) hits += values[i] >= lowest;
     if (hits == 0) continue;
     for (size_t i = begin; i < end; ++i) {
-      if (values[i] >= lowest) keys.push_back(KeyOf(values[i], i));
+      if (values[i] >= lowest) keys[count++] = KeyOf(values[i], i);
     }
   }
+  return count;
 }
 
-// Many keys in ascending order of ids: three stable passes over 11 bits each of the value part.
-void RadixSort(std::vector<uint64_t>& keys, std::vector<uint64_t>& spare) {
+// The first `count` keys, which ascend in their ids: three stable passes over 11 bits each of the value part.
+void RadixSort(size_t count, std::vector<uint64_t>& keys, std::vector<uint64_t>& spare) {
   constexpr int kBits = 11;
   constexpr uint64_t kMask = (1u << kBits) - 1;
-  spare.resize(keys.size());
-  for (int shift = 32; shift < 64; shift += kBits) {
-    std::array<uint32_t, kMask + 1> next{};
-    for (uint64_t key : keys) ++next[(key >> shift) & kMask];
+  if (spare.size() < keys.size()) spare.resize(keys.size());
+  std::array<std::array<uint32_t, kMask + 1>, 3> next{};
+  for (size_t i = 0; i < count; ++i) {
+    for (int pass = 0; pass < 3; ++pass) ++next[pass][(keys[i] >> (32 + pass * kBits)) & kMask];
+  }
+  for (int pass = 0; pass < 3; ++pass) {
     uint32_t total = 0;
-    for (uint32_t& count : next) total += std::exchange(count, total);
-    for (uint64_t key : keys) spare[next[(key >> shift) & kMask]++] = key;
+    for (uint32_t& bucket : next[pass]) total += std::exchange(bucket, total);
+    for (size_t i = 0; i < count; ++i)
+      spare[next[pass][(keys[i] >> (32 + pass * kBits)) & kMask]++] = keys[i];
     keys.swap(spare);
   }
 }
 
-void SortCandidates(int32_t top_k, std::vector<uint64_t>& keys, std::vector<uint64_t>& spare) {
-  const size_t limit = top_k == 0 ? keys.size() : static_cast<size_t>(top_k);
-  if (limit < keys.size()) {
-    std::nth_element(keys.begin(), keys.begin() + static_cast<int64_t>(limit), keys.end());
-    keys.resize(limit);
-    std::sort(keys.begin(), keys.end());
-  } else if (keys.size() > 2048) {
-    RadixSort(keys, spare);
+// Sorts the best `top_k` (0: all) of the first `count` keys and returns how many these are.
+size_t SortCandidates(size_t count, int32_t top_k, std::vector<uint64_t>& keys,
+                      std::vector<uint64_t>& spare) {
+  const size_t kept = top_k == 0 ? count : std::min(count, static_cast<size_t>(top_k));
+  const auto begin = keys.begin(), end = begin + static_cast<int64_t>(kept);
+  if (kept < count) std::nth_element(begin, end, begin + static_cast<int64_t>(count));
+  if (kept == count && count > 2048) {
+    RadixSort(count, keys, spare);
   } else {
-    std::sort(keys.begin(), keys.end());
+    std::sort(begin, end);
   }
+  return kept;
 }
 
-// How many of the sorted candidates top-p and min-p leave; fills the cumulative sums of their weights.
-size_t KeepLikely(const SamplingOptions& options, float max, SamplingScratch& scratch) {
-  scratch.sums.resize(scratch.keys.size());
+// How many of the `count` sorted candidates top-p and min-p leave; fills the cumulative sums of their
+// weights.
+size_t KeepLikely(const SamplingOptions& options, size_t count, float max, SamplingScratch& scratch) {
+  scratch.sums.resize(count);
+  float* const sums = scratch.sums.data();
+  size_t likely = count;
   float sum = 0.0f;
-  size_t likely = scratch.keys.size();
-  for (size_t i = 0; i < scratch.keys.size(); ++i) {
-    const float weight = ExpF(scratch.values[IdOf(scratch.keys[i])] - max);
+  for (size_t i = 0; i < count; ++i) {
+    const float weight = ExpF(ValueOf(scratch.keys[i]) - max);
     if (weight < options.min_p) likely = std::min(likely, i);
     sum = sum + weight;
-    scratch.sums[i] = sum;
+    sums[i] = sum;
   }
   if (options.top_p < 1.0f) {
     const auto reached = std::lower_bound(scratch.sums.begin(), scratch.sums.end(), options.top_p * sum);
@@ -174,9 +187,9 @@ Result<int32_t> SampleToken(std::span<const float> logits, std::span<const int32
   if (options.temperature != 1.0f) {
     for (float& value : scratch.values) value = value / options.temperature + 0.0f;
   }
-  CollectCandidates(scratch.values, max - kNegligible, scratch.keys);
-  SortCandidates(options.top_k, scratch.keys, scratch.spare);
-  const size_t likely = KeepLikely(options, max, scratch);
+  size_t count = CollectCandidates(scratch.values, max - kNegligible, scratch.keys);
+  count = SortCandidates(count, options.top_k, scratch.keys, scratch.spare);
+  const size_t likely = KeepLikely(options, count, max, scratch);
   const auto begin = scratch.sums.begin();
   const auto end = begin + static_cast<int64_t>(likely);
   const auto chosen = std::upper_bound(begin, end, UniformAt(options.seed, position) * *(end - 1));

@@ -25,7 +25,7 @@ Status CheckSamplingOptions(const SamplingOptions& options);
 // Memory that is reused between calls.
 struct SamplingScratch {
   std::vector<float> values;    // logits after penalty and temperature
-  std::vector<uint64_t> keys;   // candidates, an order of integers that is the order of candidates
+  std::vector<uint64_t> keys;   // candidates first; their order as integers is their order
   std::vector<uint64_t> spare;  // for sorting them
   std::vector<float> sums;      // of the candidates' weights, cumulative
 };

@@ -28,7 +28,7 @@ std::vector<float> RandomLogits(Kind kind, int64_t vocab, std::mt19937& random) 
             : kind == Kind::kFlat   ? 0.1f * n
             : kind == Kind::kTies   ? std::round(2.0f * n)
             : kind == Kind::kMasked ? (random() % 4 == 0 ? n : -kInfinity)
-                                    : n * 1e-38f * static_cast<float>(random() % 2);
+                                    : n * 2e-38f * static_cast<float>(random() % 2);
   }
   x[random() % vocab] = kind == Kind::kPeaked ? 20.0f : 0.5f;
   return x;
