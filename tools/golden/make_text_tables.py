@@ -1,4 +1,4 @@
-"""Writes src/plumbline/text/unicode_tables.cc: the Unicode data in which Hugging Face `tokenizers` and the
+"""Writes src/plumbline/text/unicode_*.cc: the Unicode data in which Hugging Face `tokenizers` and the
 libraries this runtime uses differ, and the data of NFC. Every value is probed from `tokenizers` itself, because its
 parts follow different Unicode versions (regular expressions 16, NFC 9, digits 17).
 
@@ -79,30 +79,36 @@ def array(declaration, items):
     return "\n".join([declaration + " = {", *lines, line, "};"]) + "\n"
 
 
-def main():
-    delta = category_delta()
-    pairs, singles, uncomposed, classes = nfc_data()
-    flat = lambda rows: [str(v) for row in rows for v in row]
-    text = "\n".join([
+def source(tables, functions):
+    return "\n".join([
         "// Written by tools/golden/make_text_tables.py; do not edit.",
         '#include "plumbline/text/unicode_tables.h"\n',
         "// clang-format off",
         "namespace plumbline::unicode {",
         "namespace {\n",
-        array("constexpr CategoryRange kLater[]", ['{%d, %d, "%s"}' % tuple(r) for r in delta]),
-        array("constexpr char32_t kPairs[]", flat(pairs)),
-        array("constexpr char32_t kSingles[]", flat(singles)),
-        array("constexpr char32_t kUncomposed[]", [str(c) for c in uncomposed]),
-        array("constexpr char32_t kClasses[]", flat(classes)),
+        *tables,
         "}  // namespace\n",
-        "std::span<const CategoryRange> LaterCategories() { return kLater; }",
-        "std::span<const char32_t> DecompositionPairs() { return kPairs; }",
-        "std::span<const char32_t> DecompositionSingles() { return kSingles; }",
-        "std::span<const char32_t> NeverComposed() { return kUncomposed; }",
-        "std::span<const char32_t> CombiningClasses() { return kClasses; }\n",
-        "}  // namespace plumbline::unicode",
+        *functions,
+        "\n}  // namespace plumbline::unicode",
     ]) + "\n"
-    (ROOT / "src/plumbline/text/unicode_tables.cc").write_text(text)
+
+
+def main():
+    pairs, singles, uncomposed, classes = nfc_data()
+    flat = lambda rows: [str(v) for row in rows for v in row]
+    folder = ROOT / "src/plumbline/text"
+    (folder / "unicode_later.cc").write_text(source(
+        [array("constexpr CategoryRange kLater[]", ['{%d, %d, "%s"}' % tuple(r) for r in category_delta()])],
+        ["std::span<const CategoryRange> LaterCategories() { return kLater; }"]))
+    (folder / "unicode_decompositions.cc").write_text(source(
+        [array("constexpr char32_t kPairs[]", flat(pairs)), array("constexpr char32_t kSingles[]", flat(singles))],
+        ["std::span<const char32_t> DecompositionPairs() { return kPairs; }",
+         "std::span<const char32_t> DecompositionSingles() { return kSingles; }"]))
+    (folder / "unicode_composition.cc").write_text(source(
+        [array("constexpr char32_t kUncomposed[]", [str(c) for c in uncomposed]),
+         array("constexpr char32_t kClasses[]", flat(classes))],
+        ["std::span<const char32_t> NeverComposed() { return kUncomposed; }",
+         "std::span<const char32_t> CombiningClasses() { return kClasses; }"]))
 
 
 if __name__ == "__main__":

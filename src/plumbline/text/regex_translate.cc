@@ -17,7 +17,7 @@ constexpr std::string_view kNotSpaces =
     "\\x{0}-\\x{8}\\x{e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}"
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}";
 // Han characters that came after Unicode 14.
-constexpr std::string_view kLaterHan = "\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}";
+constexpr std::string_view kLaterHan = "\\x{2b739}\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}";
 
 class Translator {
  public:
@@ -168,11 +168,12 @@ class Translator {
     return Set(members, negated);
   }
 
-  // Cn and C are left out: they lost what later versions of Unicode gained.
+  // C and Cn are left out, which lost what later versions of Unicode gained; Mn and Mc too, since a mark
+  // moved from one to the other.
   static bool IsCategory(std::string_view name) {
-    static constexpr std::array<std::string_view, 30> kNames = {
-        "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M",  "Mn", "Mc", "Me", "N",  "Nd", "Nl", "No", "P",
-        "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S",  "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Cc"};
+    static constexpr std::array<std::string_view, 28> kNames = {
+        "L",  "Lu", "Ll", "Lt", "Lm", "Lo", "M", "Me", "N",  "Nd", "Nl", "No", "P",  "Pc",
+        "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "S", "Sm", "Sc", "Sk", "So", "Z",  "Zs", "Cc"};
     return std::ranges::find(kNames, name) != kNames.end();
   }
 

@@ -84,52 +84,54 @@ class SplitMix {
   uint64_t state_;
 };
 
+struct CodeRange {
+  char32_t first, last;
+};
+inline constexpr CodeRange kGeneratedRanges[] = {
+    {0x20, 0x7E},       {0x61, 0x7A},       {0x61, 0x7A},     {0x20, 0x20},       {0x09, 0x0D},
+    {0x30, 0x39},       {0x41, 0x5A},       {0x21, 0x2F},     {0x80, 0xFF},       {0x100, 0x24F},
+    {0x300, 0x36F},     {0x370, 0x3FF},     {0x400, 0x4FF},   {0x590, 0x5FF},     {0x600, 0x6FF},
+    {0x900, 0x97F},     {0xE00, 0xE7F},     {0x1100, 0x11FF}, {0x1E00, 0x1FFF},   {0x2000, 0x206F},
+    {0x2150, 0x218F},   {0x2190, 0x2BFF},   {0x2581, 0x2581}, {0x3000, 0x30FF},   {0x4E00, 0x9FFF},
+    {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE00, 0xFEFF}, {0x1D165, 0x1D1BB}, {0x1F1E6, 0x1F1FF},
+    {0x1F300, 0x1FAFF}, {0x20000, 0x323AF}, {0, 0x10FFFF},
+};
+inline constexpr std::string_view kGeneratedFragments[] = {
+    "the",
+    " the",
+    "ing",
+    " return",
+    "'s",
+    "'LL",
+    "'\u017f",
+    " statement",
+    "\r\n",
+    "\n\n",
+    "    ",
+    "<|im_start|>",
+    "<|im_end|> ",
+    " <|left|>",
+    "<|right|>  ",
+    "  <|both|>\t",
+    "<|word|>",
+    " Plumb ",
+    "\t\t",
+    "cafe\u0301",
+    "caf\u00e9",
+    "na\u00efve",
+    "<s>",
+    "</s>",
+    "<0x41>",
+    "\u200d",
+    "\ufe0f",
+    "12345",
+    "\u30ef\u30fc\u30c9",
+    "<|norm|>",
+    "a b",
+    "[INST]",
+};
+
 inline std::string GeneratedString(uint64_t index) {
-  static constexpr struct {
-    char32_t first, last;
-  } kRanges[] = {
-      {0x20, 0x7E},       {0x61, 0x7A},       {0x61, 0x7A},     {0x20, 0x20},       {0x09, 0x0D},
-      {0x30, 0x39},       {0x41, 0x5A},       {0x21, 0x2F},     {0x80, 0xFF},       {0x100, 0x24F},
-      {0x300, 0x36F},     {0x370, 0x3FF},     {0x400, 0x4FF},   {0x590, 0x5FF},     {0x600, 0x6FF},
-      {0x900, 0x97F},     {0xE00, 0xE7F},     {0x1100, 0x11FF}, {0x1E00, 0x1FFF},   {0x2000, 0x206F},
-      {0x2150, 0x218F},   {0x2190, 0x2BFF},   {0x2581, 0x2581}, {0x3000, 0x30FF},   {0x4E00, 0x9FFF},
-      {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE00, 0xFEFF}, {0x1D165, 0x1D1BB}, {0x1F1E6, 0x1F1FF},
-      {0x1F300, 0x1FAFF}, {0x20000, 0x323AF}, {0, 0x10FFFF},
-  };
-  static constexpr std::string_view kFragments[] = {
-      "the",
-      " the",
-      "ing",
-      " return",
-      "'s",
-      "'LL",
-      "'\u017f",
-      " statement",
-      "\r\n",
-      "\n\n",
-      "    ",
-      "<|im_start|>",
-      "<|im_end|> ",
-      " <|left|>",
-      "<|right|>  ",
-      "  <|both|>\t",
-      "<|word|>",
-      " Plumb ",
-      "\t\t",
-      "cafe\u0301",
-      "caf\u00e9",
-      "na\u00efve",
-      "<s>",
-      "</s>",
-      "<0x41>",
-      "\u200d",
-      "\ufe0f",
-      "12345",
-      "\u30ef\u30fc\u30c9",
-      "<|norm|>",
-      "a b",
-      "[INST]",
-  };
   SplitMix rng(index);
   const uint64_t kind = rng.Below(16);
   std::string out;
@@ -139,13 +141,13 @@ inline std::string GeneratedString(uint64_t index) {
   }
   uint64_t length = 1 + rng.Below(kind == 1 ? 400 : 40);
   std::vector<uint64_t> chosen(1 + rng.Below(6));
-  for (uint64_t& range : chosen) range = rng.Below(std::size(kRanges));
+  for (uint64_t& range : chosen) range = rng.Below(std::size(kGeneratedRanges));
   for (; length > 0; --length) {
     if (rng.Below(10) == 0) {
-      out += kFragments[rng.Below(std::size(kFragments))];
+      out += kGeneratedFragments[rng.Below(std::size(kGeneratedFragments))];
       continue;
     }
-    const auto [first, last] = kRanges[chosen[rng.Below(chosen.size())]];
+    const auto [first, last] = kGeneratedRanges[chosen[rng.Below(chosen.size())]];
     char32_t code = first + static_cast<char32_t>(rng.Below(last - first + 1));
     if (code >= 0xD800 && code < 0xE000) code = kReplacementCharacter;
     const uint64_t repeat = 1 + (rng.Below(20) == 0 ? rng.Below(30) : 0);
