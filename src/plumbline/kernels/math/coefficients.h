@@ -12,12 +12,12 @@ inline constexpr float kLn2High = 0x1.62e4p-1f;
 inline constexpr float kLn2Low = 0x1.7f7d1cp-20f;
 inline constexpr float kLog2E = 0x1.715476p+0f;
 
-// exp(r) = 1 + r (1 + r (c2 + r (c3 + ...))). Error 2.6e-8 for |r| <= log(2) / 2, 7.7e-8 up to log(2).
-inline constexpr float kExp2 = 0x1.00003ep-1f;
-inline constexpr float kExp3 = 0x1.5555bp-3f;
-inline constexpr float kExp4 = 0x1.55011ap-5f;
-inline constexpr float kExp5 = 0x1.117ef4p-7f;
-inline constexpr float kExp6 = 0x1.a180b2p-10f;
+// exp(r) = 1 + r (1 + r (c2 + r (c3 + ...))). Error 2.8e-08 for |r| <= log(2) / 2, 5.7e-08 up to log(2).
+inline constexpr float kExp2 = 0x1.000042p-1f;
+inline constexpr float kExp3 = 0x1.5555f2p-3f;
+inline constexpr float kExp4 = 0x1.54fc9cp-5f;
+inline constexpr float kExp5 = 0x1.11592ap-7f;
+inline constexpr float kExp6 = 0x1.a3f164p-10f;
 // Below this exp(x) is less than 2^-126, and x / log 2 rounds to -127.
 inline constexpr float kExpLowest = -88.0f;
 // Adding kExpMagic to |n| <= 2^22 rounds it to an integer and leaves n + 127 in the low bits.
