@@ -146,6 +146,18 @@ TEST(MathTest, SpecialValues) {
   }
 }
 
+// The compiler may evaluate these calls, outside any environment; so must the results hold without one.
+TEST(MathTest, DenormalsAreZerosInAnyEnvironment) {
+  volatile float below_range = -87.4f;
+  volatile float denormal = -1e-40f;
+  EXPECT_EQ(ToBits(ExpF(below_range)), ToBits(0.0f));
+  EXPECT_EQ(LogF(denormal), -kInf);
+  EXPECT_EQ(ToBits(TanhF(denormal)), ToBits(-0.0f));
+  EXPECT_EQ(ToBits(ExpF(-87.4f)), ToBits(0.0f));
+  EXPECT_EQ(LogF(-1e-40f), -kInf);
+  EXPECT_EQ(ToBits(TanhF(-1e-40f)), ToBits(-0.0f));
+}
+
 // Relative error of the float64 functions in units of 2^-53, over `count` points of [low, high].
 template <typename Fn, typename Oracle>
 double WorstD(double low, double high, int count, Fn fn, Oracle oracle) {

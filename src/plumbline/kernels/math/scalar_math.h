@@ -6,7 +6,9 @@
 //
 // float64: for tables made at load time; at most 2 ulp.
 //
-// Call all of them under ScopedFloatEnv (round to nearest, flush to zero, denormals are zero).
+// Call all of them under ScopedFloatEnv. The float32 functions treat denormals as zeros by explicit
+// comparison as well: a compiler that evaluates a call with a constant argument knows nothing of that
+// environment.
 #pragma once
 
 #include <bit>
@@ -33,13 +35,14 @@ inline float ExpF(float x) {
   p = std::fma(p, r, c::kExp2);
   p = std::fma(p, r, 1.0f);
   p = std::fma(p, r, 1.0f);
-  return p * std::bit_cast<float>(std::bit_cast<uint32_t>(t) << 23);
+  const float y = p * std::bit_cast<float>(std::bit_cast<uint32_t>(t) << 23);
+  return y < std::numeric_limits<float>::min() ? 0.0f : y;
 }
 
 // log(1) = +0 exactly; log(+-0) and of denormals = -inf; log(x < 0) = NaN; log(inf) = inf; NaN stays NaN.
 inline float LogF(float x) {
   namespace c = coefficients;
-  if (x == 0.0f) return -std::numeric_limits<float>::infinity();
+  if (std::fabs(x) < std::numeric_limits<float>::min()) return -std::numeric_limits<float>::infinity();
   if (x < 0.0f) return std::numeric_limits<float>::quiet_NaN();
   if (!(x < std::numeric_limits<float>::infinity())) return x + x;
   const int32_t bits = std::bit_cast<int32_t>(x);
@@ -65,7 +68,9 @@ inline float TanhF(float x) {
   namespace c = coefficients;
   const float a = std::fabs(x);
   float y;
-  if (a < c::kTanhSmall) {
+  if (a < std::numeric_limits<float>::min()) {
+    y = 0.0f;
+  } else if (a < c::kTanhSmall) {
     const float square = a * a;
     float p = std::fma(c::kTanh11, square, c::kTanh9);
     p = std::fma(p, square, c::kTanh7);
