@@ -80,30 +80,32 @@ struct Lane {
 };
 Lane LaneOf(int column) { return {column / 8, column % 8 * 2}; }
 
-void WriteSubScales(PackedFormat format, const BlockIntegers& in, int group, int column, uint8_t* at) {
+void WriteSubScales(PackedFormat format, const BlockIntegers& in, int group, int at, uint8_t* scales) {
   if (format == PackedFormat::kQ6_K) {
-    at[column] = in.sub_scale[2 * group];
-    at[kPanel + column] = in.sub_scale[2 * group + 1];
+    scales[at] = in.sub_scale[2 * group];
+    scales[kPanel + at] = in.sub_scale[2 * group + 1];
   } else {
-    at[column] = in.sub_scale[group];
-    at[kPanel + column] = in.sub_minimum[group];
+    scales[at] = in.sub_scale[group];
+    scales[kPanel + at] = in.sub_minimum[group];
   }
 }
 
-void ReadSubScales(PackedFormat format, const uint8_t* at, int group, int column, BlockIntegers& out) {
+void ReadSubScales(PackedFormat format, const uint8_t* scales, int group, int at, BlockIntegers& out) {
   if (format == PackedFormat::kQ6_K) {
-    out.sub_scale[2 * group] = at[column];
-    out.sub_scale[2 * group + 1] = at[kPanel + column];
+    out.sub_scale[2 * group] = scales[at];
+    out.sub_scale[2 * group + 1] = scales[kPanel + at];
   } else {
-    out.sub_scale[group] = at[column];
-    out.sub_minimum[group] = at[kPanel + column];
+    out.sub_scale[group] = scales[at];
+    out.sub_minimum[group] = scales[kPanel + at];
   }
 }
 
-// The low four bits of every second of 16 elements, in pair order.
-uint32_t NibbleWord(const uint8_t* q) {
+// The low `bits` of every second element, in pair order.
+uint32_t LowWord(const uint8_t* q, int bits) {
   uint32_t word = 0;
-  for (int i = 0; i < 8; ++i) word |= static_cast<uint32_t>(q[2 * i] & 0x0f) << (4 * i);
+  for (int i = 0; i < 32 / bits; ++i) {
+    word |= (static_cast<uint32_t>(q[2 * i]) & ((1u << bits) - 1u)) << (bits * i);
+  }
   return word;
 }
 
@@ -116,13 +118,12 @@ uint32_t HighWord(const uint8_t* q, int bits) {
 
 void WriteGroup(const QuantLayout& layout, const uint8_t* q, Lane lane, uint8_t* low) {
   uint8_t* high = low + layout.LowBytes();
+  const int word_k = 64 / layout.low_bits;
   for (int odd = 0; odd < 2; ++odd) {
     const int at = 16 * lane.vector + lane.odd + (1 - odd);
-    if (layout.low_bits == 8) {
-      for (int p = 0; p < 16; ++p) low[64 * p + at] = q[2 * p + odd];
-      continue;
+    for (int word = 0; word < 32 / word_k; ++word) {
+      Store32(low + 256 * word + 4 * at, LowWord(q + word_k * word + odd, layout.low_bits));
     }
-    for (int half = 0; half < 2; ++half) Store32(low + 256 * half + 4 * at, NibbleWord(q + 16 * half + odd));
     if (layout.high_bits == 1) Store16(high + 2 * at, static_cast<uint16_t>(HighWord(q + odd, 1)));
     if (layout.high_bits == 2) Store32(high + 4 * at, HighWord(q + odd, 2));
   }
@@ -130,20 +131,19 @@ void WriteGroup(const QuantLayout& layout, const uint8_t* q, Lane lane, uint8_t*
 
 void ReadGroup(const QuantLayout& layout, const uint8_t* low, Lane lane, uint8_t* q) {
   const uint8_t* high = low + layout.LowBytes();
+  const uint32_t low_mask = (1u << layout.low_bits) - 1u;
+  const uint32_t high_mask = (1u << layout.high_bits) - 1u;
+  const int word_pairs = 32 / layout.low_bits;
   for (int odd = 0; odd < 2; ++odd) {
     const int at = 16 * lane.vector + lane.odd + (1 - odd);
-    if (layout.low_bits == 8) {
-      for (int p = 0; p < 16; ++p) q[2 * p + odd] = low[64 * p + at];
-      continue;
-    }
     uint32_t plane = 0;
     if (layout.high_bits == 1) plane = Load16(high + 2 * at);
     if (layout.high_bits == 2) plane = Load32(high + 4 * at);
-    const uint32_t mask = (1u << layout.high_bits) - 1u;
     for (int p = 0; p < 16; ++p) {
-      const uint32_t word = Load32(low + 256 * (p / 8) + 4 * at);
-      const uint32_t top = (plane >> (layout.high_bits * p)) & mask;
-      q[2 * p + odd] = static_cast<uint8_t>(((word >> (4 * (p % 8))) & 0x0f) | top << 4);
+      const uint32_t word = Load32(low + 256 * (p / word_pairs) + 4 * at);
+      const uint32_t top = (plane >> (layout.high_bits * p)) & high_mask;
+      q[2 * p + odd] =
+          static_cast<uint8_t>(((word >> (layout.low_bits * (p % word_pairs))) & low_mask) | top << 4);
     }
   }
 }
@@ -154,7 +154,7 @@ void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out
   switch (format) {
     case PackedFormat::kQ8_0:
       out.d = Load16(block);
-      std::memcpy(out.q, block + 2, 32);
+      for (int i = 0; i < 32; ++i) out.q[i] = block[2 + i] ^ 0x80;
       return;
     case PackedFormat::kQ4_0:
       out.d = Load16(block);
@@ -187,22 +187,24 @@ void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out
 
 void WritePackedBlock(PackedFormat format, const BlockIntegers& integers, int column, uint8_t* block) {
   const QuantLayout layout = Layout(format);
-  Store16(block + 2 * column, integers.d);
-  if (layout.has_minimum) Store16(block + 64 + 2 * column, integers.minimum);
+  const int at = ScalePosition(column);
+  Store16(block + 2 * at, integers.d);
+  if (layout.has_minimum) Store16(block + 64 + 2 * at, integers.minimum);
   uint8_t* group = block + layout.HeadBytes();
   for (int g = 0; g < layout.Groups(); ++g, group += layout.GroupBytes()) {
-    if (layout.group_scale_bytes != 0) WriteSubScales(format, integers, g, column, group);
+    if (layout.group_scale_bytes != 0) WriteSubScales(format, integers, g, at, group);
     WriteGroup(layout, integers.q + 32 * g, LaneOf(column), group + layout.group_scale_bytes);
   }
 }
 
 void ReadPackedBlock(PackedFormat format, const uint8_t* block, int column, BlockIntegers& out) {
   const QuantLayout layout = Layout(format);
-  out.d = Load16(block + 2 * column);
-  if (layout.has_minimum) out.minimum = Load16(block + 64 + 2 * column);
+  const int at = ScalePosition(column);
+  out.d = Load16(block + 2 * at);
+  if (layout.has_minimum) out.minimum = Load16(block + 64 + 2 * at);
   const uint8_t* group = block + layout.HeadBytes();
   for (int g = 0; g < layout.Groups(); ++g, group += layout.GroupBytes()) {
-    if (layout.group_scale_bytes != 0) ReadSubScales(format, group, g, column, out);
+    if (layout.group_scale_bytes != 0) ReadSubScales(format, group, g, at, out);
     ReadGroup(layout, group + layout.group_scale_bytes, LaneOf(column), out.q + 32 * g);
   }
 }

@@ -13,7 +13,7 @@ struct BlockIntegers {
   uint16_t minimum;
   uint8_t sub_scale[16];   // q4_k, q5_k: 8 of 6 bits; q6_k: 16 int8
   uint8_t sub_minimum[8];  // q4_k, q5_k
-  uint8_t q[256];          // stored codes: 4, 5 or 6 bits, or an int8
+  uint8_t q[256];  // codes of 4, 5, 6 or 8 bits, unsigned: the quantised integer plus the layout's offset
 };
 
 // `block` points at one block of the GGUF type `format` comes from.

@@ -8,20 +8,23 @@
 
 namespace plumbline::PLUMBLINE_ISA {
 
-// Columns 0..15 -> (0, 0, 1, 1, ..., 7, 7) and (8, 8, ..., 15, 15): the lanes of two pair vectors.
+// Sixteen scales in ScalePosition order -> the lanes of two pair vectors.
 PLUMBLINE_INLINE void DuplicateLanes(F32x16 a, F32x16& low, F32x16& high) {
 #if defined(__AVX512F__)
-  const __m512i index = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
-  low = {_mm512_permutexvar_ps(index, a.v)};
-  high = {_mm512_permutexvar_ps(_mm512_add_epi32(index, _mm512_set1_epi32(8)), a.v)};
+  low = {_mm512_moveldup_ps(a.v)};
+  high = {_mm512_movehdup_ps(a.v)};
 #else
-  const auto expand = [](__m256 eight) {
-    const __m256 first = _mm256_unpacklo_ps(eight, eight);  // 0 0 1 1 | 4 4 5 5
-    const __m256 last = _mm256_unpackhi_ps(eight, eight);   // 2 2 3 3 | 6 6 7 7
-    return F32x16{_mm256_permute2f128_ps(first, last, 0x20), _mm256_permute2f128_ps(first, last, 0x31)};
-  };
-  low = expand(a.lo);
-  high = expand(a.hi);
+  low = {_mm256_moveldup_ps(a.lo), _mm256_moveldup_ps(a.hi)};
+  high = {_mm256_movehdup_ps(a.lo), _mm256_movehdup_ps(a.hi)};
+#endif
+}
+
+// (bits & mask) | base.
+PLUMBLINE_INLINE I32x16 Merge(I32x16 bits, I32x16 mask, I32x16 base) {
+#if defined(__AVX512F__)
+  return {_mm512_ternarylogic_epi32(bits.v, mask.v, base.v, 0xea)};
+#else
+  return (bits & mask) | base;
 #endif
 }
 
@@ -54,22 +57,22 @@ PLUMBLINE_INLINE I32x16 RoundPairs(F32x16 low, F32x16 high) {
 #endif
 }
 
-// The decoder of one format: LoadGroup, then LoadHalf, then Value for each pair of that half and each pair
-// vector. A half is 16 k, 8 pairs.
+// The decoder of one format: LoadGroup, then Value for each of its 16 pairs and each pair vector.
+//
+// An unsigned code in bits [s, s + b) of a word becomes a float without a shift or a conversion: under the
+// exponent of 2^(23 - s) those bits are worth code, so (word & mask) | 2^(23 - s) is 2^(23 - s) + code, and
+// subtracting 2^(23 - s) + offset is exact. Codes above bit 22 take one shift of the whole word first.
 template <PackedFormat kFormat>
 struct Decoder {
   static constexpr QuantLayout kLayout = Layout(kFormat);
   static constexpr bool kHalfScales = kFormat == PackedFormat::kQ6_K;
+  static constexpr int kWordPairs = 32 / kLayout.low_bits;
+  static constexpr int kUnshifted = kLayout.low_bits == 4 ? 5 : 2;  // codes that lie below bit 23
 
   F32x16 scale[4];
   F32x16 minimum[4];
-  I32x16 low[4];
+  I32x16 word[4];
   I32x16 high[4];
-  const uint8_t* bytes;
-
-  PLUMBLINE_INLINE const uint8_t* Group(const uint8_t* block, int group) {
-    return block + kLayout.HeadBytes() + group * kLayout.GroupBytes();
-  }
 
   __attribute__((always_inline)) void SetScales(const uint8_t* block, const uint8_t* group, int half) {
     PLUMBLINE_UNROLL
@@ -89,9 +92,7 @@ struct Decoder {
     }
   }
 
-  __attribute__((always_inline)) void LoadGroup(const uint8_t* block, const uint8_t* group) {
-    if constexpr (!kHalfScales) SetScales(block, group, 0);
-    const uint8_t* plane = group + kLayout.group_scale_bytes + kLayout.LowBytes();
+  __attribute__((always_inline)) void LoadHigh(const uint8_t* plane) {
     PLUMBLINE_UNROLL
     for (int v = 0; v < 4; ++v) {
       if constexpr (kLayout.high_bits == 1) high[v] = WidenU16(plane + 32 * v);
@@ -99,44 +100,40 @@ struct Decoder {
     }
   }
 
-  __attribute__((always_inline)) void LoadHalf(const uint8_t* block, const uint8_t* group, int half) {
-    if constexpr (kHalfScales) SetScales(block, group, half);
-    const uint8_t* q = group + kLayout.group_scale_bytes;
-    if constexpr (kLayout.low_bits == 8) {
-      bytes = q + half * 512;
-    } else {
-      PLUMBLINE_UNROLL
-      for (int v = 0; v < 4; ++v) low[v] = LoadI(q + half * 256 + v * 64);
-    }
-  }
-
-  // q - offset of pair 8 kHalf + kPair as float32.
-  template <int kHalf, int kPair>
-  __attribute__((always_inline)) F32x16 Quant(int v) const {
-    if constexpr (kLayout.low_bits == 8) return ToF32(WidenI8(bytes + (kPair * 4 + v) * 16));
-    const I32x16 nibble = ShiftRight<4 * kPair>(low[v]);
 #if defined(__AVX512F__)
-    if constexpr (kLayout.high_bits == 0) {
-      // The permute looks at the low four bits of an index only.
-      constexpr float o = -static_cast<float>(kLayout.offset);
-      const __m512 table = _mm512_setr_ps(o, o + 1, o + 2, o + 3, o + 4, o + 5, o + 6, o + 7, o + 8, o + 9,
-                                          o + 10, o + 11, o + 12, o + 13, o + 14, o + 15);
-      return {_mm512_permutexvar_ps(nibble.v, table)};
-    }
+  // Four-bit codes at bit 0: a permutation indexed by the low four bits of each lane needs no mask.
+  __attribute__((always_inline)) F32x16 LowNibble(int v) const {
+    constexpr float o = static_cast<float>(-kLayout.offset);
+    const __m512 codes = _mm512_setr_ps(o, o + 1, o + 2, o + 3, o + 4, o + 5, o + 6, o + 7, o + 8, o + 9,
+                                        o + 10, o + 11, o + 12, o + 13, o + 14, o + 15);
+    return {_mm512_permutexvar_ps(word[v].v, codes)};
+  }
 #endif
-    I32x16 q = nibble & SetI(15);
+
+  // code - offset of pair kPair as float32; `word` holds its word, shifted where kPair needs it.
+  template <int kPair>
+  __attribute__((always_inline)) F32x16 Quant(int v) const {
+    constexpr int kInWord = kPair % kWordPairs;
+    constexpr int kAt = kLayout.low_bits * (kInWord < kUnshifted ? kInWord : kInWord - kUnshifted);
+    constexpr int32_t kBase = (127 + 23 - kAt) << 23;
+    constexpr float kSubtract = static_cast<float>(1 << (23 - kAt)) + static_cast<float>(kLayout.offset);
+#if defined(__AVX512F__)
+    if constexpr (kLayout.low_bits == 4 && kLayout.high_bits == 0 && kAt == 0) return LowNibble(v);
+#endif
+    I32x16 bits = Merge(word[v], SetI(((1 << kLayout.low_bits) - 1) << kAt), SetI(kBase));
     if constexpr (kLayout.high_bits != 0) {
-      constexpr int kAt = (8 * kHalf + kPair) * kLayout.high_bits;  // moved to bit 4
-      constexpr int kMask = ((1 << kLayout.high_bits) - 1) << 4;
-      if constexpr (kAt >= 4) q = q | (ShiftRight<kAt - 4>(high[v]) & SetI(kMask));
-      if constexpr (kAt < 4) q = q | (ShiftLeft<4 - kAt>(high[v]) & SetI(kMask));
+      constexpr int kFrom = kPair * kLayout.high_bits;
+      constexpr int kTo = kAt + 4;
+      const I32x16 mask = SetI(((1 << kLayout.high_bits) - 1) << kTo);
+      if constexpr (kFrom >= kTo) bits = Merge(ShiftRight<kFrom - kTo>(high[v]), mask, bits);
+      if constexpr (kFrom < kTo) bits = Merge(ShiftLeft<kTo - kFrom>(high[v]), mask, bits);
     }
-    return ToF32(q - SetI(kLayout.offset));
+    return AsF32(bits) - Set(kSubtract);
   }
 
-  template <int kHalf, int kPair>
+  template <int kPair>
   __attribute__((always_inline)) F32x16 Value(int v) const {
-    const F32x16 q = Quant<kHalf, kPair>(v);
+    const F32x16 q = Quant<kPair>(v);
     if constexpr (kLayout.has_minimum) return Fma(scale[v], q, minimum[v]);
     return scale[v] * q;
   }
@@ -144,20 +141,26 @@ struct Decoder {
   // Calls sink(value[4], pair) for the 16 pairs of the group.
   template <typename Sink>
   __attribute__((always_inline)) void ForEachPair(const uint8_t* block, int group_index, Sink&& sink) {
-    const uint8_t* group = Group(block, group_index);
-    LoadGroup(block, group);
-    LoadHalf(block, group, 0);
-    Half<0>(sink);
-    LoadHalf(block, group, 1);
-    Half<1>(sink);
+    const uint8_t* group = block + kLayout.HeadBytes() + group_index * kLayout.GroupBytes();
+    if constexpr (!kHalfScales) SetScales(block, group, 0);
+    const uint8_t* words = group + kLayout.group_scale_bytes;
+    LoadHigh(words + kLayout.LowBytes());
+    Pair<0>(block, group, words, sink);
   }
 
-  template <int kHalf, int kPair = 0, typename Sink>
-  __attribute__((always_inline)) void Half(Sink&& sink) const {
-    const F32x16 value[4] = {Value<kHalf, kPair>(0), Value<kHalf, kPair>(1), Value<kHalf, kPair>(2),
-                             Value<kHalf, kPair>(3)};
-    sink(value, 8 * kHalf + kPair);
-    if constexpr (kPair < 7) Half<kHalf, kPair + 1>(sink);
+  template <int kPair, typename Sink>
+  __attribute__((always_inline)) void Pair(const uint8_t* block, const uint8_t* group, const uint8_t* words,
+                                           Sink&& sink) {
+    if constexpr (kHalfScales && kPair % 8 == 0) SetScales(block, group, kPair / 8);
+    PLUMBLINE_UNROLL
+    for (int v = 0; v < 4; ++v) {
+      if constexpr (kPair % kWordPairs == 0) word[v] = LoadI(words + kPair / kWordPairs * 256 + 64 * v);
+      if constexpr (kPair % kWordPairs == kUnshifted)
+        word[v] = ShiftRight<kUnshifted * kLayout.low_bits>(word[v]);
+    }
+    const F32x16 value[4] = {Value<kPair>(0), Value<kPair>(1), Value<kPair>(2), Value<kPair>(3)};
+    sink(value, kPair);
+    if constexpr (kPair < 15) Pair<kPair + 1>(block, group, words, sink);
   }
 };
 

@@ -21,17 +21,17 @@ inline constexpr int kPackedFormats = 10;
 
 // A panel is a sequence of blocks of `block` k:
 //
-//   float16 d[32], then, where has_minimum, float16 m[32]          one a column
+//   float16 d[32], then, where has_minimum, float16 m[32]          one a column, in ScalePosition order
 //   for each group of 32 k:
 //     uint8 sub_scales[group_scale_bytes]   q4_k, q5_k: scale[32], minimum[32]; q6_k: int8 scale[2][32], one
-//                                           for each 16 k
-//     low bits    low_bits 8: int8 [16 pairs][4 pair vectors][16 lanes]
-//                 low_bits 4: uint32 [2 halves][4][16], pair 8 h + i in bits [4 i, 4 i + 4) of half h
+//                                           for each 16 k; in ScalePosition order
+//     low bits    low_bits 4: uint32 [2][4 pair vectors][16 lanes], pair 8 h + i in bits 4 i.. of word h
+//                 low_bits 8: uint32 [4][4][16], pair 4 h + i in bits 8 i.. of word h
 //     high bits   high_bits 1: uint16 [4][16], pair p in bit p
-//                 high_bits 2: uint32 [4][16], pair p in bits [2 p, 2 p + 2)
+//                 high_bits 2: uint32 [4][16], pair p in bits 2 p..
 //
-// The value is scale * (q - offset) or fma(scale, q, minimum): every product is exact in float32, so the
-// single rounding is the reference's.
+// Codes are stored unsigned. The value is scale * (code - offset) or fma(scale, code - offset, minimum):
+// every product is exact in float32, so the single rounding is the reference's.
 struct QuantLayout {
   int block;
   int low_bits;
@@ -48,6 +48,10 @@ struct QuantLayout {
   constexpr int BlockBytes() const { return HeadBytes() + Groups() * GroupBytes(); }
 };
 
+// Where a column's scale lies: columns j and j + 8 of each 16 side by side, so that duplicating the even and
+// the odd lanes of a vector of scales gives the lanes of two pair vectors.
+constexpr int ScalePosition(int column) { return column / 16 * 16 + column % 8 * 2 + column / 8 % 2; }
+
 constexpr bool IsQuantized(PackedFormat format) {
   return format != PackedFormat::kBf16 && format != PackedFormat::kF32;
 }
@@ -56,7 +60,7 @@ constexpr bool IsQuantized(PackedFormat format) {
 constexpr QuantLayout Layout(PackedFormat format) {
   switch (format) {
     case PackedFormat::kQ8_0:
-      return {32, 8, 0, false, 0, 0};
+      return {32, 8, 0, false, 0, 128};
     case PackedFormat::kQ4_0:
       return {32, 4, 0, false, 0, 8};
     case PackedFormat::kQ4_1:

@@ -39,8 +39,7 @@ void ReadQuantized(const PackedWeight& weight, const uint8_t* panel, int column,
     for (int part = 0; part < layout.block / 16; ++part) {
       const Affine affine = AffineOf(format, integers, part);
       for (int i = 16 * part; i < 16 * part + 16; ++i) {
-        const int code = layout.low_bits == 8 ? static_cast<int8_t>(integers.q[i]) : integers.q[i];
-        const auto q = static_cast<float>(code - layout.offset);
+        const auto q = static_cast<float>(integers.q[i] - layout.offset);
         float value = layout.has_minimum ? std::fma(affine.scale, q, affine.minimum) : affine.scale * q;
         if (weight.compute() == Compute::kBf16) value = Bf16ToF32(F32ToBf16(value));
         out[begin + i] = value;

@@ -1,0 +1,164 @@
+#include "plumbline/kernels/gemm/packed_weight.h"
+
+#include <gtest/gtest.h>
+
+#include "plumbline/base/float_env.h"
+#include "plumbline/kernels/gemm/gemm_kernels.h"
+#include "plumbline/kernels/gemm/gemm_testing.h"
+#include "plumbline/kernels/gemm/gemm_twin.h"
+#include "plumbline/kernels/gemm/packed_row.h"
+
+namespace plumbline {
+namespace {
+
+using namespace gemm_testing;  // NOLINT(google-build-using-namespace)
+
+// Blocks whose scales are any float16 at all: zeros of both signs, denormals, infinities, NaN.
+Weight AnyBits(DType dtype, int64_t n, int64_t k, uint64_t seed) {
+  Weight weight = RandomWeight(dtype, n, k, seed);
+  std::mt19937_64 random(seed);
+  for (size_t i = 1; i < weight.bytes.size(); ++i) weight.bytes[i] = static_cast<uint8_t>(random());
+  return weight;
+}
+
+const QuantKernels& QuantKernelsOf(Isa isa) {
+  if (isa == Isa::kAvx512Bf16) return isa_avx512_bf16::kQuantKernels;
+  return isa == Isa::kAvx512 ? isa_avx512::kQuantKernels : isa_avx2::kQuantKernels;
+}
+
+float PairValue(const uint32_t* pairs, int64_t k, int column) {
+  const uint32_t pair = pairs[k / 2 * kPanel + column];
+  return Bf16ToF32(static_cast<bf16_bits>(k % 2 == 0 ? pair >> 16 : pair));
+}
+
+// Every row of the packed weight, read alone and decoded by panels, is the dequantised row.
+void ExpectDecodes(const Weight& weight) {
+  const DType dtype = weight.tensor.dtype;
+  const int64_t n = weight.tensor.shape[0], k = weight.tensor.shape[1];
+  ThreadPool pool(2);
+  ScopedFloatEnv env;
+  for (const Compute compute : kComputes) {
+    const std::vector<float> values = gemm_twin::WeightValues(weight.tensor, compute);
+    const std::vector<float> rounded = gemm_twin::WeightValues(weight.tensor, Compute::kBf16);
+    for (const Isa isa : SupportedIsas()) {
+      const PackedWeight packed = PackedWeight::Pack({pool, isa}, weight.tensor, compute, 256).value();
+      std::vector<float> row(k);
+      for (int64_t i = 0; i < n; ++i) {
+        ReadPackedRow(packed, i, row.data());
+        for (int64_t j = 0; j < k; ++j) ASSERT_TRUE(SameBits(row[j], values[i * k + j])) << Info(dtype).name;
+      }
+      if (!IsQuantized(packed.format())) continue;
+      const QuantKernels& kernels = QuantKernelsOf(isa);
+      const auto format = static_cast<int>(packed.format());
+      std::vector<float> exact(k * kPanel), bf16(k * kPanel);
+      std::vector<uint32_t> pairs(k / 2 * kPanel);
+      for (int64_t panel = 0; panel < packed.panels(); ++panel) {
+        (compute == Compute::kF32 ? kernels.to_floats : kernels.to_rounded)[format](packed.Panel(panel), k,
+                                                                                    exact.data());
+        kernels.to_rounded[format](packed.Panel(panel), k, bf16.data());
+        kernels.to_pairs[format](packed.Panel(panel), k, pairs.data());
+        for (int c = 0; c < kPanel && panel * kPanel + c < n; ++c) {
+          for (int64_t j = 0; j < k; ++j) {
+            const int64_t at = (panel * kPanel + c) * k + j;
+            ASSERT_TRUE(SameBits(exact[j * kPanel + c], values[at])) << Info(dtype).name << " " << Name(isa);
+            ASSERT_TRUE(SameBits(bf16[j * kPanel + c], rounded[at])) << Info(dtype).name << " " << Name(isa);
+            ASSERT_TRUE(SameBits(PairValue(pairs.data(), j, c), rounded[at]))
+                << Info(dtype).name << " " << Name(isa);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PackedWeight, DecodesToTheDequantisedValues) {
+  for (const DType dtype : kWeightTypes) {
+    ExpectDecodes(RandomWeight(dtype, 67, 768, 1));
+    ExpectDecodes(AnyBits(dtype, 128, 1024, 2));
+  }
+}
+
+// Every float16 scale with every code: 2048 blocks of 32 codes hold each scale once; q8_0 takes eight blocks.
+TEST(PackedWeight, EveryScaleWithEveryCode) {
+  for (const auto& [dtype, codes] : {std::pair{DType::kQ4_0, 16}, {DType::kQ5_0, 32}, {DType::kQ8_0, 256}}) {
+    const int64_t blocks_per_scale = std::max(1, codes / 32);
+    const int64_t k = 32 * blocks_per_scale * 16;
+    const int64_t n = 65536 / 16;
+    Weight weight = RandomWeight(dtype, n, k, 3);
+    for (int64_t b = 0; b < n * k / 32; ++b) {
+      uint8_t* block = weight.bytes.data() + 1 + b * Info(dtype).block_bytes;
+      const auto scale = static_cast<f16_bits>(b / blocks_per_scale);
+      std::memcpy(block, &scale, sizeof scale);
+      const uint32_t high = dtype == DType::kQ5_0 ? 0xffff0000u : 0;
+      if (dtype == DType::kQ5_0) std::memcpy(block + 2, &high, sizeof high);
+      for (int i = 0; i < 16 && dtype != DType::kQ8_0; ++i) {
+        block[Info(dtype).block_bytes - 16 + i] = static_cast<uint8_t>(i | i << 4);
+      }
+      for (int i = 0; i < 32 && dtype == DType::kQ8_0; ++i) {
+        block[2 + i] = static_cast<uint8_t>(b % blocks_per_scale * 32 + i);
+      }
+    }
+    ExpectDecodes(weight);
+  }
+}
+
+TEST(PackedWeight, TakesRowsInTheGivenOrder) {
+  const Weight weight = RandomWeight(DType::kQ4_K, 50, 256, 4);
+  const std::vector<int32_t> order = {49, 0, 7, 7, 31, 32};
+  ThreadPool pool(1);
+  ScopedFloatEnv env;
+  const PackedWeight packed =
+      PackedWeight::Pack({pool, SupportedIsas().back()}, weight.tensor, Compute::kF32, 256, order).value();
+  ASSERT_EQ(packed.n(), 6);
+  const std::vector<float> values = gemm_twin::WeightValues(weight.tensor, Compute::kF32);
+  std::vector<float> row(256);
+  for (size_t i = 0; i < order.size(); ++i) {
+    ReadPackedRow(packed, static_cast<int64_t>(i), row.data());
+    for (int64_t j = 0; j < 256; ++j) ASSERT_TRUE(SameBits(row[j], values[order[i] * 256 + j]));
+  }
+}
+
+TEST(PackedWeight, AllocatesWhatItPromises) {
+  ThreadPool pool(1);
+  for (const DType dtype : kWeightTypes) {
+    for (const Compute compute : kComputes) {
+      for (const int64_t n : {1, 32, 33}) {
+        const Weight weight = RandomWeight(dtype, n, 512, 5);
+        const PackedWeight packed =
+            PackedWeight::Pack({pool, SupportedIsas().back()}, weight.tensor, compute, 256).value();
+        EXPECT_EQ(packed.bytes(), PackedWeight::PackedBytes(dtype, n, 512, compute)) << Info(dtype).name;
+      }
+    }
+  }
+  EXPECT_EQ(PackedWeight::PackedBytes(DType::kI32, 4, 4, Compute::kBf16), 0);
+  EXPECT_EQ(PackedWeight::PackedBytes(DType::kQ4_1, 32, 32, Compute::kBf16), 640);
+  EXPECT_EQ(PackedWeight::PackedBytes(DType::kF32, 32, 3, Compute::kF32), 4 * 32 * 4);
+}
+
+TEST(PackedWeight, RefusesWhatItCannotPack) {
+  ThreadPool pool(1);
+  const KernelContext context = {pool, SupportedIsas().back()};
+  const Weight q4 = RandomWeight(DType::kQ4_0, 4, 64, 6);
+  const auto error = [&](const RawTensor& tensor, int64_t leaf, std::vector<int32_t> order = {}) {
+    const Result<PackedWeight> packed = PackedWeight::Pack(context, tensor, Compute::kBf16, leaf, order);
+    EXPECT_FALSE(packed.has_value());
+    return packed.has_value() ? std::string() : packed.error().message;
+  };
+  RawTensor odd_k = q4.tensor;
+  odd_k.shape = {4, 48};
+  RawTensor vector = q4.tensor;
+  vector.shape = {64};
+  RawTensor integers = q4.tensor;
+  integers.dtype = DType::kI32;
+  EXPECT_EQ(error(odd_k, 32), "weight columns: got 48, want a multiple of 32, the block of q4_0 (q4_0)");
+  EXPECT_EQ(error(vector, 32), "weight shape: got 1 dimensions of 64 elements, want [n, k] (q4_0)");
+  EXPECT_EQ(error(integers, 32), "weight type: got i32, want a floating-point or quantised type (q4_0)");
+  EXPECT_EQ(error(q4.tensor, 48),
+            "leaf of the reduction: got 48, want a multiple of 32 up to 256 (q4_0, q4_0)");
+  EXPECT_NE(error(q4.tensor, 0), "");
+  EXPECT_NE(error(q4.tensor, 288), "");
+  EXPECT_EQ(error(q4.tensor, 32, {0, 4}), "row order: got row 4, want one of 0..3 (q4_0)");
+}
+
+}  // namespace
+}  // namespace plumbline
