@@ -1,5 +1,7 @@
 #include "plumbline/base/memory.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -14,7 +16,8 @@ int64_t ReadProcBytes(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     long long kib = 0;
-    if (line.starts_with(key) && std::sscanf(line.c_str() + key.size(), ": %lld kB", &kib) == 1) return kib * 1024;
+    if (line.starts_with(key) && std::sscanf(line.c_str() + key.size(), ": %lld kB", &kib) == 1)
+      return kib * 1024;
   }
   return -1;
 }
@@ -38,5 +41,7 @@ int64_t AvailableMemoryBytes() {
 }
 
 int64_t PeakResidentBytes() { return std::max<int64_t>(0, ReadProcBytes("/proc/self/status", "VmHWM")); }
+
+void ReleaseFreeHeap() { malloc_trim(0); }
 
 }  // namespace plumbline

@@ -1,10 +1,9 @@
 // One subcommand a file. Each adds itself to the program and returns what to run if it was chosen.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>
-
-#include <CLI/CLI.hpp>
 
 #include "plumbline/base/status.h"
 

@@ -30,8 +30,8 @@ struct GenerateOptions : RunOptions {
 // Text as it is generated: each token's characters, held back only while they could begin a stop string.
 class GenerateListener : public EngineListener {
  public:
-  GenerateListener(const Tokenizer* tokenizer, std::span<const int32_t> stop_ids, std::vector<std::string> stop,
-                   Output* stream)
+  GenerateListener(const Tokenizer* tokenizer, std::span<const int32_t> stop_ids,
+                   std::vector<std::string> stop, Output* stream)
       : tokenizer_(tokenizer), stop_ids_(stop_ids), stop_strings_(std::move(stop)), stream_(stream) {
     if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special=*/true);
   }
@@ -106,7 +106,8 @@ std::string LogProbsText(const RequestResult& result, const Runtime& runtime) {
     std::string piece;
     const auto append = [&](int32_t id) {
       piece.clear();
-      AppendJsonString(piece, runtime.tokenizer() == nullptr ? fmt::format("<{}>", id) : runtime.tokenizer()->TokenBytes(id));
+      AppendJsonString(piece, runtime.tokenizer() == nullptr ? fmt::format("<{}>", id)
+                                                             : runtime.tokenizer()->TokenBytes(id));
     };
     append(result.tokens[result.prompt_tokens + i]);
     out += fmt::format("{:16} {:10.4f}", piece, result.logprobs[i]);
@@ -139,8 +140,10 @@ Status Run(const GenerateOptions& options, const std::atomic<bool>& cancelled) {
     RETURN_IF_ERROR(output->Write("\n"));
     if (with_logprobs) RETURN_IF_ERROR(output->Write(LogProbsText(listener.result(), *runtime)));
   } else {
-    const GenerateRecord record{
-        .id = request.id, .text = listener.text(), .with_logprobs = with_logprobs, .result = std::move(listener.result())};
+    const GenerateRecord record{.id = request.id,
+                                .text = listener.text(),
+                                .with_logprobs = with_logprobs,
+                                .result = std::move(listener.result())};
     const ReceiptContext receipt{.runtime = runtime.get(), .chunk_size = engine_options.chunk_size};
     RETURN_IF_ERROR(output->Write(GenerateJson(record, receipt, format == Format::kJson)));
   }
@@ -161,7 +164,8 @@ Command AddGenerate(CLI::App& app, const std::atomic<bool>& cancelled) {
   command->add_option("--temperature", sampling.temperature, "0: greedy")->capture_default_str();
   command->add_option("--top-k", sampling.top_k, "0: no limit")->capture_default_str();
   command->add_option("--top-p", sampling.top_p, "nucleus share, above 0 to 1")->capture_default_str();
-  command->add_option("--min-p", sampling.min_p, "least share of the best token's probability")->capture_default_str();
+  command->add_option("--min-p", sampling.min_p, "least share of the best token's probability")
+      ->capture_default_str();
   command->add_option("--repetition-penalty", sampling.repetition_penalty, "1: none")->capture_default_str();
   command->add_option("--seed", sampling.seed, "of the random choices")->capture_default_str();
   command->add_option("--stop", options->stop, "text that ends the generation (repeatable)");
@@ -169,7 +173,8 @@ Command AddGenerate(CLI::App& app, const std::atomic<bool>& cancelled) {
   command->add_flag("--ignore-eos", options->ignore_eos, "go on past the model's end tokens");
   command->add_flag("--logprobs", options->logprobs, "log-probs of the generated tokens");
   command->add_option("--top-logprobs", options->top_logprobs, "alternatives a token")->capture_default_str();
-  command->add_flag("--max-logit", options->max_logit, "the maximum attention logit of every layer and query head");
+  command->add_flag("--max-logit", options->max_logit,
+                    "the maximum attention logit of every layer and query head");
   AddRunOptions(*command, *options);
   AddEngineOptions(*command, *options);
   AddOutputOptions(*command, *options);

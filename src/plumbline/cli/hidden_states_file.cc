@@ -15,8 +15,10 @@ std::vector<std::string> TensorSuffixes(ReturnHiddenStates mode, std::span<const
 
 }  // namespace
 
-Result<std::unique_ptr<HiddenStatesFile>> HiddenStatesFile::Create(const std::string& path, ReturnHiddenStates mode,
-                                                                   std::span<const int32_t> layers, int64_t hidden,
+Result<std::unique_ptr<HiddenStatesFile>> HiddenStatesFile::Create(const std::string& path,
+                                                                   ReturnHiddenStates mode,
+                                                                   std::span<const int32_t> layers,
+                                                                   int64_t hidden,
                                                                    std::span<const ScoreDocument> documents) {
   auto file = std::make_unique<HiddenStatesFile>();
   file->last_only_ = mode == ReturnHiddenStates::kLast || mode == ReturnHiddenStates::kLastPerDevice;
@@ -36,15 +38,18 @@ Result<std::unique_ptr<HiddenStatesFile>> HiddenStatesFile::Create(const std::st
   return file;
 }
 
-Status HiddenStatesFile::Write(size_t document, int64_t first_row, std::span<const MatrixView<const float>> states) {
-  if (last_only_ && first_row != lengths_[document] - 1) return {};  // the last row of a chunk before the last
+Status HiddenStatesFile::Write(size_t document, int64_t first_row,
+                               std::span<const MatrixView<const float>> states) {
+  if (last_only_ && first_row != lengths_[document] - 1)
+    return {};  // the last row of a chunk before the last
   for (size_t i = 0; i < states.size(); ++i) {
     const MatrixView<const float>& rows = states[i];
     const int64_t row_bytes = rows.cols * static_cast<int64_t>(sizeof(float));
     for (int64_t row = 0; row < rows.rows; ++row) {
       const int64_t at = last_only_ ? 0 : (first_row + row) * row_bytes;
-      RETURN_IF_ERROR(writer_->Write(document * tensors_per_document_ + i, at,
-                                     {reinterpret_cast<const uint8_t*>(rows.Row(row)), static_cast<size_t>(row_bytes)}));
+      RETURN_IF_ERROR(
+          writer_->Write(document * tensors_per_document_ + i, at,
+                         {reinterpret_cast<const uint8_t*>(rows.Row(row)), static_cast<size_t>(row_bytes)}));
     }
   }
   return {};

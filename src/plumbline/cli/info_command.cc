@@ -45,12 +45,16 @@ Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute
   ASSIGN_OR_RETURN(const std::optional<std::string> chat_template, LoadChatTemplate(checkpoint));
   int64_t parameters = 0;
   for (const auto& [name, tensor] : checkpoint.tensors()) parameters += tensor.Elements();
-  const KvLayout kv{.layers = c.layers, .kv_heads = c.kv_heads, .head_dim = c.head_dim,
-                    .page_size = engine.page_size, .compute = compute};
+  const KvLayout kv{.layers = c.layers,
+                    .kv_heads = c.kv_heads,
+                    .head_dim = c.head_dim,
+                    .page_size = engine.page_size,
+                    .compute = compute};
   const int64_t rows = (chunk_size > 0 ? chunk_size : c.max_positions) + engine.batch_size;
   return std::vector<Line>{
       Text("path", checkpoint.path()),
-      Text("format", checkpoint.is_gguf() ? fmt::format("gguf v{}", checkpoint.gguf().version()) : "safetensors"),
+      Text("format",
+           checkpoint.is_gguf() ? fmt::format("gguf v{}", checkpoint.gguf().version()) : "safetensors"),
       Text("architecture", c.architecture),
       Text("weights", MostCommonDType(checkpoint)),
       Number("parameters", parameters),
@@ -69,8 +73,10 @@ Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute
       Number("file_bytes", checkpoint.file_bytes(), "bytes"),
       Number("packed_weight_bytes", packed, "bytes"),
       Number("kv_bytes_per_page", kv.PageBytes(), fmt::format("bytes for {} tokens", kv.page_size)),
-      Number("kv_bytes_full_context", (c.max_positions + kv.page_size - 1) / kv.page_size * kv.PageBytes(), "bytes"),
-      Number("scoring_bytes", Engine::ScoringBytes(c, rows, threads), "bytes beside weights and KV, at any length"),
+      Number("kv_bytes_full_context", (c.max_positions + kv.page_size - 1) / kv.page_size * kv.PageBytes(),
+             "bytes"),
+      Number("scoring_bytes", Engine::ScoringBytes(c, rows, threads),
+             "bytes beside weights and KV, at any length"),
       Number("memory_available", AvailableMemoryBytes(), "bytes"),
   };
 }

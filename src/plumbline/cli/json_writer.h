@@ -1,12 +1,13 @@
-// Strict JSON text, built without a document tree so that a result of any length costs only its own characters.
+// Strict JSON text, built without a document tree so that a result of any length costs only its own
+// characters.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
-
-#include <fmt/format.h>
 
 namespace plumbline::cli {
 

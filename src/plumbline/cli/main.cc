@@ -1,13 +1,14 @@
-// The plumbline program: parses the command line, runs one subcommand, turns a Status into one line and an exit code.
+// The plumbline program: parses the command line, runs one subcommand, turns a Status into one line and an
+// exit code.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <csignal>
 #include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <CLI/CLI.hpp>
-#include <fmt/format.h>
 
 #include "plumbline/cli/commands.h"
 

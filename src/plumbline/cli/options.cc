@@ -19,7 +19,8 @@ void AddModelOption(CLI::App& command, RunOptions& options) {
 }
 
 void AddRunOptions(CLI::App& command, RunOptions& options) {
-  command.add_option("--compute", options.compute, "arithmetic of matmuls: bf16 or f32")->capture_default_str();
+  command.add_option("--compute", options.compute, "arithmetic of matmuls: bf16 or f32")
+      ->capture_default_str();
   command.add_option("--threads", options.threads, "threads (0: one per processor)")->capture_default_str();
   command.add_option("--isa", options.isa, "auto, avx2, avx512 or avx512_bf16")->capture_default_str();
   command.add_option("--tp", options.tp, "tensor parallel ranks")->capture_default_str();
@@ -30,7 +31,8 @@ void AddRunOptions(CLI::App& command, RunOptions& options) {
 }
 
 void AddEngineOptions(CLI::App& command, RunOptions& options) {
-  command.add_option("--chunk-size", options.chunk_size, "prompt tokens a step, or 'all'")->capture_default_str();
+  command.add_option("--chunk-size", options.chunk_size, "prompt tokens a step, or 'all'")
+      ->capture_default_str();
   command.add_option("--batch-size", options.batch_size, "sequences in flight")->capture_default_str();
   command.add_option("--kv-page-size", options.kv_page_size, "tokens a KV page, a multiple of 64")
       ->capture_default_str();
@@ -53,8 +55,11 @@ Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
   const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   out.threads = options.threads > 0 ? options.threads : processors;
   ASSIGN_OR_RETURN(out.isa, ParseIsa(options.isa));
-  const std::pair<const char*, int> degrees[] = {
-      {"--tp", options.tp}, {"--dp", options.dp}, {"--pp", options.pp}, {"--ep", options.ep}, {"--cp", options.cp}};
+  const std::pair<const char*, int> degrees[] = {{"--tp", options.tp},
+                                                 {"--dp", options.dp},
+                                                 {"--pp", options.pp},
+                                                 {"--ep", options.ep},
+                                                 {"--cp", options.cp}};
   for (const auto& [name, degree] : degrees) {
     if (degree != 1) return InvalidInput("{}: got {}, want 1 (this build runs one rank)", name, degree);
   }

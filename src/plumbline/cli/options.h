@@ -1,12 +1,11 @@
 // The options that commands share, as the command line gives them, and what they mean for the runtime.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "plumbline/pipelines/engine.h"
 #include "plumbline/pipelines/runtime.h"

@@ -30,7 +30,8 @@ Result<std::unique_ptr<Output>> Output::Open(const std::string& path) {
   output->fd_ = STDOUT_FILENO;
   if (path.empty()) return output;
   output->fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (output->fd_ < 0) return InvalidInput("output: got '{}', want a writable file ({})", std::strerror(errno), path);
+  if (output->fd_ < 0)
+    return InvalidInput("output: got '{}', want a writable file ({})", std::strerror(errno), path);
   output->owned_ = true;
   return output;
 }
@@ -47,7 +48,8 @@ Status Output::Write(std::string_view record) {
     if (written < 0) {
       const int error = errno;
       if (owned_ && ftruncate(fd_, good_bytes_) == 0) lseek(fd_, good_bytes_, SEEK_SET);
-      return Failed("output: got '{}', want {} more bytes written ({})", std::strerror(error), left.size(), name_);
+      return Failed("output: got '{}', want {} more bytes written ({})", std::strerror(error), left.size(),
+                    name_);
     }
     left.remove_prefix(static_cast<size_t>(written));
   }
@@ -59,7 +61,8 @@ Status Output::Close() {
   if (!owned_ || fd_ < 0) return {};
   const int fd = fd_;
   fd_ = -1;
-  if (close(fd) != 0) return Failed("output: got '{}', want the file closed ({})", std::strerror(errno), name_);
+  if (close(fd) != 0)
+    return Failed("output: got '{}', want the file closed ({})", std::strerror(errno), name_);
   return {};
 }
 

@@ -1,12 +1,11 @@
 #include "plumbline/cli/progress.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace plumbline::cli {
 namespace {
@@ -17,7 +16,10 @@ constexpr std::chrono::milliseconds kInterval(100);
 }  // namespace
 
 Progress::Progress(std::string label, bool quiet)
-    : label_(std::move(label)), enabled_(!quiet && isatty(STDERR_FILENO) == 1), begin_(Clock::now()), last_(begin_) {}
+    : label_(std::move(label)),
+      enabled_(!quiet && isatty(STDERR_FILENO) == 1),
+      begin_(Clock::now()),
+      last_(begin_) {}
 
 Progress::~Progress() { Clear(); }
 
@@ -32,11 +34,13 @@ void Progress::Update(int64_t done, int64_t total, std::string_view unit) {
   last_ = now;
   drawn_ = true;
   const double seconds = std::chrono::duration<double>(now - begin_).count();
-  const double share = total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0) : 0.0;
+  const double share =
+      total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0) : 0.0;
   const int filled = static_cast<int>(share * kBarWidth);
   const double left = share > 0 ? seconds * (1 - share) / share : 0;
-  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}%  {:.0f} {}/s  {:.0f} s left", label_, std::string(filled, '#'),
-             std::string(kBarWidth - filled, '.'), share * 100, static_cast<double>(done) / seconds, unit, left);
+  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}%  {:.0f} {}/s  {:.0f} s left", label_,
+             std::string(filled, '#'), std::string(kBarWidth - filled, '.'), share * 100,
+             static_cast<double>(done) / seconds, unit, left);
   std::fflush(stderr);
 }
 

@@ -17,7 +17,8 @@ void AppendTokenText(std::string& out, const Runtime& runtime, int32_t id) {
 }
 
 void AppendInts(std::string& out, const auto& values) {
-  AppendJsonArray(out, values, [](std::string& o, auto value) { fmt::format_to(std::back_inserter(o), "{}", value); });
+  AppendJsonArray(out, values,
+                  [](std::string& o, auto value) { fmt::format_to(std::back_inserter(o), "{}", value); });
 }
 
 void AppendTop(std::string& out, const Runtime& runtime, const RequestResult& result, int64_t entry) {
@@ -119,7 +120,8 @@ std::string ScoreJson(const ScoreRecord& record, const ReceiptContext& receipt, 
   }
   const ScoreSummary summary = Summarize(record);
   const bool finite = std::isfinite(summary.sum_logprob);
-  fmt::format_to(std::back_inserter(object.Field("sum_logprob")), "{}", finite ? summary.sum_logprob : -9999.0);
+  fmt::format_to(std::back_inserter(object.Field("sum_logprob")), "{}",
+                 finite ? summary.sum_logprob : -9999.0);
   // A perplexity beyond float64 has no JSON number.
   if (std::isfinite(summary.perplexity)) {
     fmt::format_to(std::back_inserter(object.Field("perplexity")), "{}", summary.perplexity);
@@ -153,7 +155,8 @@ std::string GenerateJson(const GenerateRecord& record, const ReceiptContext& rec
     if (!neg_inf.empty()) AppendInts(object.Field("neg_inf"), neg_inf);
   }
   AppendJsonString(object.Field("text"), record.text);
-  AppendJsonString(object.Field("finish_reason"), result.finish_reason == FinishReason::kStop ? "stop" : "length");
+  AppendJsonString(object.Field("finish_reason"),
+                   result.finish_reason == FinishReason::kStop ? "stop" : "length");
   if (!result.max_logits.empty()) AppendMaxLogits(object.Field("max_logits"), result, runtime.config().heads);
   AppendReceipt(object.Field("receipt"), receipt, result);
   object.Close();

@@ -31,7 +31,8 @@ Result<std::vector<InputDocument>> ReadDocuments(const ScoreOptions& options) {
     return InvalidInput("input: got {} of -p, -f and --tokens, want one",
                         options.has_prompt + !options.file.empty() + !options.tokens.empty());
   }
-  if (options.has_prompt) return std::vector{InputDocument{.id = "0", .text = options.prompt, .continuation = {}, .tokens = {}}};
+  if (options.has_prompt)
+    return std::vector{InputDocument{.id = "0", .text = options.prompt, .continuation = {}, .tokens = {}}};
   if (!options.tokens.empty()) {
     ASSIGN_OR_RETURN(std::vector<int32_t> ids, ParseIdList("--tokens", options.tokens));
     return std::vector{InputDocument{.id = "0", .text = "", .continuation = {}, .tokens = std::move(ids)}};
@@ -48,8 +49,10 @@ Result<std::vector<InputDocument>> ReadDocuments(const ScoreOptions& options) {
 Status ReadHiddenStates(const ScoreOptions& options, EngineOptions& engine) {
   const std::optional<ReturnHiddenStates> mode = ParseReturnHiddenStates(options.hidden_states);
   if (!mode) {
-    return InvalidInput("--hidden-states: got '{}', want none, last, last_per_device, all, all_normalized or "
-                        "selected_layers", options.hidden_states);
+    return InvalidInput(
+        "--hidden-states: got '{}', want none, last, last_per_device, all, all_normalized or "
+        "selected_layers",
+        options.hidden_states);
   }
   engine.hidden_states = *mode;
   const bool selected = *mode == ReturnHiddenStates::kSelectedLayers;
@@ -81,7 +84,8 @@ struct Work {
   std::vector<size_t> document_of;  // [requests]
 };
 
-Result<Work> MakeWork(const ScoreOptions& options, const Runtime& runtime, std::span<const InputDocument> inputs) {
+Result<Work> MakeWork(const ScoreOptions& options, const Runtime& runtime,
+                      std::span<const InputDocument> inputs) {
   if (options.stride < 0 || options.stride >= runtime.config().max_positions) {
     return InvalidInput("--stride: got {}, want 1 to below the context of {}", options.stride,
                         runtime.config().max_positions);
@@ -107,10 +111,15 @@ Result<Work> MakeWork(const ScoreOptions& options, const Runtime& runtime, std::
 // Joins windows, writes each document as it is done.
 class ScoreListener : public EngineListener {
  public:
-  ScoreListener(const Runtime& runtime, const Work& work, Format format, ReceiptContext receipt, Output& output,
-                HiddenStatesFile* hidden_states, bool quiet)
-      : runtime_(runtime), work_(work), format_(format), receipt_(receipt), output_(output),
-        hidden_states_(hidden_states), progress_("scoring", quiet) {}
+  ScoreListener(const Runtime& runtime, const Work& work, Format format, ReceiptContext receipt,
+                Output& output, HiddenStatesFile* hidden_states, bool quiet)
+      : runtime_(runtime),
+        work_(work),
+        format_(format),
+        receipt_(receipt),
+        output_(output),
+        hidden_states_(hidden_states),
+        progress_("scoring", quiet) {}
 
   Status OnHiddenStates(size_t request, int64_t first_row,
                         std::span<const MatrixView<const float>> states) override {
@@ -161,9 +170,9 @@ Status Run(const ScoreOptions& options, const std::atomic<bool>& cancelled) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Output> output, Output::Open(options.output));
   std::unique_ptr<HiddenStatesFile> hidden_states;
   if (engine_options.hidden_states != ReturnHiddenStates::kNone) {
-    ASSIGN_OR_RETURN(hidden_states,
-                     HiddenStatesFile::Create(options.hidden_states_out, engine_options.hidden_states,
-                                              engine_options.layers, runtime->config().hidden, work.documents));
+    ASSIGN_OR_RETURN(hidden_states, HiddenStatesFile::Create(
+                                        options.hidden_states_out, engine_options.hidden_states,
+                                        engine_options.layers, runtime->config().hidden, work.documents));
   }
   ScoreListener listener(*runtime, work, format, receipt, *output, hidden_states.get(), options.quiet);
   RETURN_IF_ERROR(engine.Run(work.requests, listener));
@@ -178,16 +187,21 @@ Command AddScore(CLI::App& app, const std::atomic<bool>& cancelled) {
   auto options = std::make_shared<ScoreOptions>();
   AddModelOption(*command, *options);
   const CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "the text");
-  command->add_option("-f,--file", options->file, "a text file (one document), or .jsonl (one request a line)");
+  command->add_option("-f,--file", options->file,
+                      "a text file (one document), or .jsonl (one request a line)");
   command->add_option("--tokens", options->tokens, "token ids, 1,2,3");
   command->add_flag("--no-bos", options->no_bos, "no special tokens around the text");
   command->add_option("--top-logprobs", options->top_logprobs, "alternatives a token")->capture_default_str();
-  command->add_flag("--max-logit", options->max_logit, "the maximum attention logit of every layer and query head");
-  command->add_option("--hidden-states", options->hidden_states,
-                      "none, last, last_per_device, all, all_normalized or selected_layers")->capture_default_str();
+  command->add_flag("--max-logit", options->max_logit,
+                    "the maximum attention logit of every layer and query head");
+  command
+      ->add_option("--hidden-states", options->hidden_states,
+                   "none, last, last_per_device, all, all_normalized or selected_layers")
+      ->capture_default_str();
   command->add_option("--layers", options->layers, "layers of selected_layers, 0,5,11");
   command->add_option("--hidden-states-out", options->hidden_states_out, "a .safetensors file for them");
-  command->add_option("--stride", options->stride, "score documents longer than the context in windows begun every N tokens");
+  command->add_option("--stride", options->stride,
+                      "score documents longer than the context in windows begun every N tokens");
   AddRunOptions(*command, *options);
   AddEngineOptions(*command, *options);
   AddOutputOptions(*command, *options);

@@ -11,7 +11,8 @@ constexpr int kTokenWidth = 16;
 // Quoted, so that spaces and line ends show.
 std::string Quoted(const Runtime& runtime, int32_t id) {
   std::string out;
-  AppendJsonString(out, runtime.tokenizer() == nullptr ? fmt::format("<{}>", id) : runtime.tokenizer()->TokenBytes(id));
+  AppendJsonString(
+      out, runtime.tokenizer() == nullptr ? fmt::format("<{}>", id) : runtime.tokenizer()->TokenBytes(id));
   return out;
 }
 
@@ -22,10 +23,12 @@ std::string ScoreText(const ScoreRecord& record, const Runtime& runtime) {
   const ScoreSummary summary = Summarize(record);
   std::string out = fmt::format("request {}: {} tokens, sum log-prob {:.4f}, perplexity {:.4f}\n", record.id,
                                 result.tokens.size(), summary.sum_logprob, summary.perplexity);
-  out += fmt::format("{:>6} {:>7}  {:{}} {:>10} {:>6}", "index", "id", "token", kTokenWidth, "log-prob", "rank");
+  out +=
+      fmt::format("{:>6} {:>7}  {:{}} {:>10} {:>6}", "index", "id", "token", kTokenWidth, "log-prob", "rank");
   out += result.top_k > 0 ? fmt::format("  top {}\n", result.top_k) : "\n";
   for (size_t i = 0; i < result.tokens.size(); ++i) {
-    out += fmt::format("{:6} {:7}  {:{}}", i, result.tokens[i], Quoted(runtime, result.tokens[i]), kTokenWidth);
+    out +=
+        fmt::format("{:6} {:7}  {:{}}", i, result.tokens[i], Quoted(runtime, result.tokens[i]), kTokenWidth);
     if (i == 0) {
       out += fmt::format(" {:>10} {:>6}\n", "-", "-");
       continue;

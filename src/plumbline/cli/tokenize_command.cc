@@ -35,7 +35,8 @@ std::string Render(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, 
 
 Status Run(const TokenizeOptions& options, bool has_prompt) {
   ASSIGN_OR_RETURN(const Format format, ToFormat(options));
-  if (has_prompt == !options.file.empty()) return InvalidInput("input: got both or none of -p and -f, want one");
+  if (has_prompt == !options.file.empty())
+    return InvalidInput("input: got both or none of -p and -f, want one");
   RETURN_IF_ERROR(Output::CheckWritable(options.output));
   std::string text = options.prompt;
   if (!has_prompt) {
@@ -45,7 +46,8 @@ Status Run(const TokenizeOptions& options, bool has_prompt) {
   const ModelSource source(*checkpoint);
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadDecoderConfig(source));
   ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, LoadTokenizer(*checkpoint, config.vocab));
-  if (tokenizer == nullptr) return InvalidInput("tokenizer: got none, want one beside the weights ({})", options.model);
+  if (tokenizer == nullptr)
+    return InvalidInput("tokenizer: got none, want one beside the weights ({})", options.model);
   ASSIGN_OR_RETURN(const std::unique_ptr<Output> output, Output::Open(options.output));
   RETURN_IF_ERROR(output->Write(Render(*tokenizer, tokenizer->Encode(text, !options.no_bos), format)));
   return output->Close();

@@ -209,7 +209,7 @@ int64_t Checkpoint::file_bytes() const {
 }
 
 std::string Checkpoint::Sha256Hex() const {
-  constexpr size_t kChunk = size_t{1} << 24;
+  constexpr size_t kChunk = size_t{1} << 20;
   Sha256 hash;
   for (const MappedFile& file : files_) {
     const std::span<const uint8_t> bytes = file.bytes();
@@ -225,6 +225,12 @@ std::string Checkpoint::Sha256Hex() const {
 
 void Checkpoint::DropPages() const {
   for (const MappedFile& file : files_) file.DropPages();
+}
+
+void Checkpoint::ForgetContents() {
+  gguf_.reset();
+  config_ = nlohmann::json();
+  tensors_.clear();
 }
 
 }  // namespace plumbline

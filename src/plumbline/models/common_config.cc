@@ -29,8 +29,8 @@ Status ReadSizes(const ModelSource& source, DecoderConfig& c) {
   RETURN_IF_ERROR(CheckRange("intermediate_size", c.intermediate, kMaxDimension, source));
   RETURN_IF_ERROR(CheckRange("max_position_embeddings", c.max_positions, kMaxDimension, source));
   if (c.heads % c.kv_heads != 0) {
-    return InvalidInput("num_key_value_heads: got {}, want a divisor of the {} query heads ({})", c.kv_heads, c.heads,
-                        source.checkpoint().path());
+    return InvalidInput("num_key_value_heads: got {}, want a divisor of the {} query heads ({})", c.kv_heads,
+                        c.heads, source.checkpoint().path());
   }
   ASSIGN_OR_RETURN(c.head_dim, source.IntOr("head_dim", c.hidden / c.heads));
   RETURN_IF_ERROR(CheckRange("head_dim", c.head_dim, kMaxHeadDim, source));
@@ -40,8 +40,8 @@ Status ReadSizes(const ModelSource& source, DecoderConfig& c) {
   ASSIGN_OR_RETURN(const int64_t rotary_dim, source.IntOr("rotary_dim", c.head_dim));
   ASSIGN_OR_RETURN(const int64_t value_dim, source.IntOr("value_head_dim", c.head_dim));
   if (rotary_dim != c.head_dim || value_dim != c.head_dim) {
-    return InvalidInput("head sizes: got rotary {} and value {}, want head_dim's {} for both ({})", rotary_dim,
-                        value_dim, c.head_dim, source.checkpoint().path());
+    return InvalidInput("head sizes: got rotary {} and value {}, want head_dim's {} for both ({})",
+                        rotary_dim, value_dim, c.head_dim, source.checkpoint().path());
   }
   return {};
 }
@@ -51,7 +51,8 @@ Status ReadVocab(const ModelSource& source, DecoderConfig& c) {
     // Some writers leave the count out; the embedding's rows are the vocabulary.
     const RawTensor* table = source.checkpoint().FindTensor("token_embd.weight");
     if (table == nullptr || table->shape.size() != 2) {
-      return InvalidInput("tensor token_embd.weight: got none of rank 2, want one ({})", source.checkpoint().path());
+      return InvalidInput("tensor token_embd.weight: got none of rank 2, want one ({})",
+                          source.checkpoint().path());
     }
     c.vocab = table->shape[0];
     c.tied_head = !source.HasTensor("lm_head.weight");  // GGUF's convention
@@ -97,7 +98,8 @@ Status ReadRope(const ModelSource& source, DecoderConfig& c) {
     ASSIGN_OR_RETURN(s.beta_slow, source.FloatOr(key("beta_slow"), 1.0));
     ASSIGN_OR_RETURN(s.truncate, source.BoolOr(key("truncate"), true));
     if (source.Has(key("mscale")) || source.Has(key("mscale_all_dim"))) {
-      return InvalidInput("{}: got mscale, want attention_factor or neither ({})", group, source.checkpoint().path());
+      return InvalidInput("{}: got mscale, want attention_factor or neither ({})", group,
+                          source.checkpoint().path());
     }
   } else {
     return InvalidInput("rope_type: got '{}', want default, linear, llama3 or yarn ({})", type,
@@ -105,8 +107,9 @@ Status ReadRope(const ModelSource& source, DecoderConfig& c) {
   }
   ASSIGN_OR_RETURN(s.factor, source.Float(key("factor")));
   if (!(s.factor >= 1.0) || !(s.original_max_position > 0)) {
-    return InvalidInput("rope scaling: got factor {} over {} positions, want at least 1 over more than 0 ({})",
-                        s.factor, s.original_max_position, source.checkpoint().path());
+    return InvalidInput(
+        "rope scaling: got factor {} over {} positions, want at least 1 over more than 0 ({})", s.factor,
+        s.original_max_position, source.checkpoint().path());
   }
   return {};
 }
@@ -121,12 +124,14 @@ Result<DecoderConfig> ReadCommonConfig(const ModelSource& source) {
   }
   ASSIGN_OR_RETURN(const int64_t experts, source.IntOr("num_local_experts", 0));
   if (experts > 0) {
-    return InvalidInput("num_local_experts: got {}, want a dense decoder ({})", experts, source.checkpoint().path());
+    return InvalidInput("num_local_experts: got {}, want a dense decoder ({})", experts,
+                        source.checkpoint().path());
   }
   RETURN_IF_ERROR(ReadSizes(source, c));
   RETURN_IF_ERROR(ReadVocab(source, c));
   RETURN_IF_ERROR(ReadRope(source, c));
-  c.rope_factors = source.is_gguf() && source.HasTensor("rope_freqs.weight");  // GGUF's form of llama3 scaling
+  c.rope_factors =
+      source.is_gguf() && source.HasTensor("rope_freqs.weight");  // GGUF's form of llama3 scaling
   ASSIGN_OR_RETURN(const double eps, source.FloatOr("rms_norm_eps", 1e-6));
   c.norm_eps = static_cast<float>(eps);
   if (!(c.norm_eps > 0.0f && c.norm_eps < 1.0f)) {
@@ -154,13 +159,13 @@ Result<std::vector<int32_t>> ReadLayerWindows(const ModelSource& source, int64_t
   if (!source.Has("layer_types")) return windows;
   const nlohmann::json& types = source.checkpoint().config()["layer_types"];
   if (!types.is_array() || static_cast<int64_t>(types.size()) != layers) {
-    return InvalidInput("layer_types: got {} entries, want one for each of {} layers ({})", types.size(), layers,
-                        source.checkpoint().path());
+    return InvalidInput("layer_types: got {} entries, want one for each of {} layers ({})", types.size(),
+                        layers, source.checkpoint().path());
   }
   for (int64_t i = 0; i < layers; ++i) {
     if (types[i] != "full_attention" && types[i] != "sliding_attention") {
-      return InvalidInput("layer_types: got {}, want full_attention or sliding_attention (layer {})", types[i].dump(),
-                          i);
+      return InvalidInput("layer_types: got {}, want full_attention or sliding_attention (layer {})",
+                          types[i].dump(), i);
     }
     windows[i] = types[i] == "sliding_attention" ? static_cast<int32_t>(window) : 0;
   }

@@ -1,4 +1,5 @@
-// The configuration of each family: what its paper or reference adds to the common decoder. One .cc file each.
+// The configuration of each family: what its paper or reference adds to the common decoder. One .cc file
+// each.
 #pragma once
 
 #include "plumbline/models/model_source.h"

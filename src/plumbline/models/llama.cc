@@ -1,5 +1,5 @@
-// Llama 2 and 3.x (Touvron et al. 2023; Grattafiori et al. 2024), and what shares their shape (SmolLM2): the common
-// decoder, optionally with biases on every projection.
+// Llama 2 and 3.x (Touvron et al. 2023; Grattafiori et al. 2024), and what shares their shape (SmolLM2): the
+// common decoder, optionally with biases on every projection.
 #include "plumbline/models/common_config.h"
 #include "plumbline/models/families.h"
 

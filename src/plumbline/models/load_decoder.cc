@@ -16,7 +16,7 @@ namespace {
 struct LinearName {
   std::string name;  // without ".weight"
   int64_t n, k;
-  int64_t granule;   // leaf.h
+  int64_t granule;  // leaf.h
   bool bias;
   bool rotary = false;  // rows follow RotaryRowOrder
 };
@@ -25,8 +25,8 @@ std::string LayerName(int64_t layer, std::string_view module) {
   return fmt::format("model.layers.{}.{}", layer, module);
 }
 
-// q, k, v, o, gate, up, down of one layer. o_proj's k is cut by KV groups when ranks share a layer, so its leaves fit
-// one group's heads.
+// q, k, v, o, gate, up, down of one layer. o_proj's k is cut by KV groups when ranks share a layer, so its
+// leaves fit one group's heads.
 std::vector<LinearName> LayerLinears(const DecoderConfig& c, int64_t layer) {
   const int64_t group = c.heads / c.kv_heads * c.head_dim;
   return {
@@ -42,8 +42,8 @@ std::vector<LinearName> LayerLinears(const DecoderConfig& c, int64_t layer) {
 
 class Loader {
  public:
-  Loader(const KernelContext& context, const ModelSource& source, const DecoderConfig& config, Compute compute,
-         const LoadProgress& progress)
+  Loader(const KernelContext& context, const ModelSource& source, const DecoderConfig& config,
+         Compute compute, const LoadProgress& progress)
       : context_(context), source_(source), config_(config), compute_(compute), progress_(progress) {}
 
   Result<Decoder> Load();
@@ -78,7 +78,8 @@ Result<PackedWeight> Loader::Weight(const std::string& name, int64_t n, int64_t 
   used_.push_back(name);
   ASSIGN_OR_RETURN(const RawTensor* raw, source_.Tensor(name, std::vector<int64_t>{n, k}));
   ASSIGN_OR_RETURN(PackedWeight weight,
-                   PackedWeight::Pack(context_, *raw, compute_, LeafLength(granule, raw->dtype), row_order));
+                   PackedWeight::Pack(context_, *raw, compute_, LeafLength(granule, raw->dtype), row_order,
+                                      [this] { source_.checkpoint().DropPages(); }));
   Done(*raw);
   return weight;
 }
@@ -87,7 +88,8 @@ Result<std::vector<float>> Loader::Vector(const std::string& name, int64_t size)
   used_.push_back(name);
   ASSIGN_OR_RETURN(const RawTensor* raw, source_.Tensor(name, std::vector<int64_t>{size}));
   if (IsQuantized(raw->dtype) && size % Info(raw->dtype).block_elements != 0) {
-    return InvalidInput("tensor {}: got {} elements, want whole {} blocks", raw->name, size, Info(raw->dtype).name);
+    return InvalidInput("tensor {}: got {} elements, want whole {} blocks", raw->name, size,
+                        Info(raw->dtype).name);
   }
   std::vector<float> values(size);
   DequantizeRow(raw->dtype, raw->data, size, values.data());
@@ -96,8 +98,9 @@ Result<std::vector<float>> Loader::Vector(const std::string& name, int64_t size)
 }
 
 Status Loader::LoadLinear(const LinearName& spec, Linear& linear) {
-  const std::vector<int32_t> order =
-      spec.rotary ? source_.RotaryRowOrder(spec.n / config_.head_dim, config_.head_dim) : std::vector<int32_t>{};
+  const std::vector<int32_t> order = spec.rotary
+                                         ? source_.RotaryRowOrder(spec.n / config_.head_dim, config_.head_dim)
+                                         : std::vector<int32_t>{};
   ASSIGN_OR_RETURN(linear.weight, Weight(spec.name + ".weight", spec.n, spec.k, spec.granule, order));
   if (!spec.bias) return {};
   ASSIGN_OR_RETURN(std::vector<float> bias, Vector(spec.name + ".bias", spec.n));
@@ -115,8 +118,9 @@ Status Loader::LoadLayer(int64_t index, DecoderLayer& layer) {
     ASSIGN_OR_RETURN(a.q_norm, Vector(LayerName(index, "self_attn.q_norm.weight"), config_.head_dim));
     ASSIGN_OR_RETURN(a.k_norm, Vector(LayerName(index, "self_attn.k_norm.weight"), config_.head_dim));
   }
-  Linear* const linears[] = {&a.q_proj,           &a.k_proj,         &a.v_proj,           &a.o_proj,
-                             &layer.mlp.gate_proj, &layer.mlp.up_proj, &layer.mlp.down_proj};
+  Linear* const linears[] = {
+      &a.q_proj,          &a.k_proj,           &a.v_proj, &a.o_proj, &layer.mlp.gate_proj,
+      &layer.mlp.up_proj, &layer.mlp.down_proj};
   const std::vector<LinearName> specs = LayerLinears(config_, index);
   for (size_t i = 0; i < specs.size(); ++i) RETURN_IF_ERROR(LoadLinear(specs[i], *linears[i]));
   return {};
@@ -127,7 +131,8 @@ Status Loader::LoadRope(Decoder& decoder) {
   if (!config_.rope_factors) return {};
   ASSIGN_OR_RETURN(const std::vector<float> factors, Vector("rope_freqs.weight", config_.head_dim / 2));
   for (float factor : factors) {
-    if (!(factor > 0.0f)) return InvalidInput("tensor rope_freqs.weight: got {}, want factors above 0", factor);
+    if (!(factor > 0.0f))
+      return InvalidInput("tensor rope_freqs.weight: got {}, want factors above 0", factor);
   }
   DivideFrequencies(decoder.rope, factors);
   return {};
@@ -146,7 +151,8 @@ Result<Decoder> Loader::Load() {
   Decoder decoder;
   decoder.config = config_;
   decoder.compute = compute_;
-  ASSIGN_OR_RETURN(PackedWeight embedding, Weight("model.embed_tokens.weight", config_.vocab, config_.hidden, 0));
+  ASSIGN_OR_RETURN(PackedWeight embedding,
+                   Weight("model.embed_tokens.weight", config_.vocab, config_.hidden, 0));
   decoder.embedding = std::make_shared<PackedWeight>(std::move(embedding));
   decoder.layers.resize(config_.layers);
   for (int64_t i = 0; i < config_.layers; ++i) RETURN_IF_ERROR(LoadLayer(i, decoder.layers[i]));

@@ -1,10 +1,10 @@
 #include "plumbline/models/model_source.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
-
-#include <fmt/ranges.h>
 
 namespace plumbline {
 namespace {
@@ -40,11 +40,11 @@ constexpr std::pair<std::string_view, std::string_view> kGgufTensors[] = {
     {"rope_freqs.weight", "rope_freqs.weight"},
 };
 constexpr std::pair<std::string_view, std::string_view> kGgufLayerTensors[] = {
-    {"input_layernorm", "attn_norm"},   {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},     {"self_attn.v_proj", "attn_v"},
+    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
     {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
     {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate_proj", "ffn_gate"},      {"mlp.up_proj", "ffn_up"},
+    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
 };
 constexpr std::string_view kLayerPrefix = "model.layers.";
@@ -101,9 +101,11 @@ bool ModelSource::Mentions(std::string_view key) const {
 Result<int64_t> ModelSource::Int(std::string_view key) const {
   if (is_gguf()) return checkpoint_.gguf().GetInt(GgufKey(key).value_or(std::string(key)));
   const nlohmann::json* value = FindJson(key);
-  if (value == nullptr) return InvalidInput("{}: got none, want an integer ({}/config.json)", key, checkpoint_.path());
+  if (value == nullptr)
+    return InvalidInput("{}: got none, want an integer ({}/config.json)", key, checkpoint_.path());
   if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<uint64_t>() > INT64_MAX)) {
-    return InvalidInput("{}: got a {}, want an integer ({}/config.json)", key, JsonType(*value), checkpoint_.path());
+    return InvalidInput("{}: got a {}, want an integer ({}/config.json)", key, JsonType(*value),
+                        checkpoint_.path());
   }
   return value->get<int64_t>();
 }
@@ -111,9 +113,11 @@ Result<int64_t> ModelSource::Int(std::string_view key) const {
 Result<double> ModelSource::Float(std::string_view key) const {
   if (is_gguf()) return checkpoint_.gguf().GetFloat(GgufKey(key).value_or(std::string(key)));
   const nlohmann::json* value = FindJson(key);
-  if (value == nullptr) return InvalidInput("{}: got none, want a number ({}/config.json)", key, checkpoint_.path());
+  if (value == nullptr)
+    return InvalidInput("{}: got none, want a number ({}/config.json)", key, checkpoint_.path());
   if (!value->is_number()) {
-    return InvalidInput("{}: got a {}, want a number ({}/config.json)", key, JsonType(*value), checkpoint_.path());
+    return InvalidInput("{}: got a {}, want a number ({}/config.json)", key, JsonType(*value),
+                        checkpoint_.path());
   }
   return value->get<double>();
 }
@@ -133,7 +137,8 @@ Result<bool> ModelSource::BoolOr(std::string_view key, bool otherwise) const {
   if (is_gguf()) return checkpoint_.gguf().GetBoolOr(*GgufKey(key), otherwise);
   const nlohmann::json* value = FindJson(key);
   if (!value->is_boolean()) {
-    return InvalidInput("{}: got a {}, want a boolean ({}/config.json)", key, JsonType(*value), checkpoint_.path());
+    return InvalidInput("{}: got a {}, want a boolean ({}/config.json)", key, JsonType(*value),
+                        checkpoint_.path());
   }
   return value->get<bool>();
 }
@@ -143,7 +148,8 @@ Result<std::string> ModelSource::StringOr(std::string_view key, std::string othe
   if (is_gguf()) return checkpoint_.gguf().GetString(*GgufKey(key));
   const nlohmann::json* value = FindJson(key);
   if (!value->is_string()) {
-    return InvalidInput("{}: got a {}, want a string ({}/config.json)", key, JsonType(*value), checkpoint_.path());
+    return InvalidInput("{}: got a {}, want a string ({}/config.json)", key, JsonType(*value),
+                        checkpoint_.path());
   }
   return value->get<std::string>();
 }
@@ -172,7 +178,8 @@ bool ModelSource::HasTensor(std::string_view name) const {
 Result<const RawTensor*> ModelSource::Tensor(std::string_view name, std::span<const int64_t> shape) const {
   const std::string own_name = TensorName(name);
   const RawTensor* tensor = checkpoint_.FindTensor(own_name);
-  if (tensor == nullptr) return InvalidInput("tensor {}: got none, want one ({})", own_name, checkpoint_.path());
+  if (tensor == nullptr)
+    return InvalidInput("tensor {}: got none, want one ({})", own_name, checkpoint_.path());
   if (!std::equal(shape.begin(), shape.end(), tensor->shape.begin(), tensor->shape.end())) {
     return InvalidInput("tensor {}: got shape [{}], want [{}] ({})", own_name, fmt::join(tensor->shape, ", "),
                         fmt::join(shape, ", "), checkpoint_.path());

@@ -1,5 +1,5 @@
-// One view of a checkpoint's configuration and tensors, in Hugging Face's names, whichever format it is in. The only
-// place that knows how GGUF renames keys and tensors and reorders rows.
+// One view of a checkpoint's configuration and tensors, in Hugging Face's names, whichever format it is in.
+// The only place that knows how GGUF renames keys and tensors and reorders rows.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class ModelSource {
   // GGUF's general.architecture, or config.json's model_type.
   Result<std::string> ModelType() const;
 
-  // Configuration by config.json's key; nested keys are dotted ("rope_scaling.factor"). GGUF keys come from the table in
-  // the .cc; a key the format does not have is absent. A value of another type is an error. The forms without a default
-  // refuse absence.
+  // Configuration by config.json's key; nested keys are dotted ("rope_scaling.factor"). GGUF keys come from
+  // the table in the .cc; a key the format does not have is absent. A value of another type is an error. The
+  // forms without a default refuse absence.
   bool Has(std::string_view key) const;
   bool Mentions(std::string_view key) const;  // Has, or a top-level key that config.json sets to null
   Result<int64_t> Int(std::string_view key) const;
@@ -41,8 +41,9 @@ class ModelSource {
   // Names, in the checkpoint's own spelling, of weights that none of `used` (Hugging Face names) reaches.
   std::vector<std::string> UnusedTensors(std::span<const std::string> used) const;
 
-  // Where q_proj and k_proj rows are stored interleaved (GGUF's llama architecture rotates neighbouring rows): the
-  // source row of each row in half-split order; empty where they are stored as Hugging Face has them.
+  // Where q_proj and k_proj rows are stored interleaved (GGUF's llama architecture rotates neighbouring
+  // rows): the source row of each row in half-split order; empty where they are stored as Hugging Face has
+  // them.
   std::vector<int32_t> RotaryRowOrder(int64_t heads, int64_t head_dim) const;
 
  private:

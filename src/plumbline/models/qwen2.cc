@@ -1,5 +1,5 @@
-// Qwen2 and Qwen2.5 (Yang et al. 2024): the common decoder with biases on q, k and v, and optional sliding windows in
-// the upper layers.
+// Qwen2 and Qwen2.5 (Yang et al. 2024): the common decoder with biases on q, k and v, and optional sliding
+// windows in the upper layers.
 #include "plumbline/models/common_config.h"
 #include "plumbline/models/families.h"
 

@@ -1,5 +1,5 @@
-// A decoder: embedding, layers of pre-norm attention and gated feed-forward around a residual stream, final norm
-// and vocabulary head. Everything between matmuls is float32.
+// A decoder: embedding, layers of pre-norm attention and gated feed-forward around a residual stream, final
+// norm and vocabulary head. Everything between matmuls is float32.
 #pragma once
 
 #include <memory>
@@ -27,14 +27,17 @@ struct Decoder {
   LmHead head;  // shares the embedding's weight where tied
 
   KvLayout Kv(int64_t page_size) const {
-    return {.layers = config.layers, .kv_heads = config.kv_heads, .head_dim = config.head_dim,
-            .page_size = page_size, .compute = compute};
+    return {.layers = config.layers,
+            .kv_heads = config.kv_heads,
+            .head_dim = config.head_dim,
+            .page_size = page_size,
+            .compute = compute};
   }
   int64_t WeightBytes() const;
 
-  // Runs every layer over the step's rows. Afterwards the first T rows of workspace.hidden are the residual stream
-  // [T, hidden] before the final norm, and the step's keys and values are in its pages.
-  // Ids are in range, T <= workspace.max_tokens() and every page a row needs is there: the caller's checks.
+  // Runs every layer over the step's rows. Afterwards the first T rows of workspace.hidden are the residual
+  // stream [T, hidden] before the final norm, and the step's keys and values are in its pages. Ids are in
+  // range, T <= workspace.max_tokens() and every page a row needs is there: the caller's checks.
   Status Forward(const KernelContext& context, const KvLayout& kv, const DecoderStep& step,
                  const DecoderObservers& observers, DecoderWorkspace& workspace) const;
 };

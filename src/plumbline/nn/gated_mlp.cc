@@ -8,11 +8,13 @@ Status GatedMlp::Forward(const KernelContext& context, const DecoderConfig& conf
                          DecoderWorkspace& workspace) const {
   const MatrixView<float> gate = workspace.gate.Rows(0, tokens);
   const MatrixView<float> up = workspace.up.Rows(0, tokens);
-  RETURN_IF_ERROR(workspace.packed.Pack(context, workspace.normed.Rows(0, tokens), gate_proj.weight.compute()));
+  RETURN_IF_ERROR(
+      workspace.packed.Pack(context, workspace.normed.Rows(0, tokens), gate_proj.weight.compute()));
   Gemm(context, workspace.packed, std::array{gate_proj.Job(gate), up_proj.Job(up)});
   GatedActivation(context, config.activation, gate, up, gate);
   RETURN_IF_ERROR(workspace.packed.Pack(context, gate, down_proj.weight.compute()));
-  Gemm(context, workspace.packed, std::array{down_proj.Job(workspace.hidden.Rows(0, tokens), /*accumulate=*/true)});
+  Gemm(context, workspace.packed,
+       std::array{down_proj.Job(workspace.hidden.Rows(0, tokens), /*accumulate=*/true)});
   return {};
 }
 

@@ -12,7 +12,8 @@ struct Linear {
   std::vector<float> bias;  // [out_features] or empty
 
   GemmJob Job(MatrixView<float> y, bool accumulate = false) const {
-    return {.weight = &weight, .y = y, .bias = bias.empty() ? nullptr : bias.data(), .accumulate = accumulate};
+    return {
+        .weight = &weight, .y = y, .bias = bias.empty() ? nullptr : bias.data(), .accumulate = accumulate};
   }
 };
 

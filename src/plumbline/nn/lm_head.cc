@@ -21,8 +21,8 @@ void LogitsTransform::Apply(Isa isa, MatrixView<float> logits, int64_t first_id)
   ScaleAndSoftcap(isa, logits, scaling, softcap, first_id, unpadded);
 }
 
-void LmHead::Project(const KernelContext& context, const PackedActivations& x, const LogitsTransform& transform,
-                     MatrixView<float> logits) const {
+void LmHead::Project(const KernelContext& context, const PackedActivations& x,
+                     const LogitsTransform& transform, MatrixView<float> logits) const {
   Gemm(context, x, std::array{GemmJob{.weight = weight.get(), .y = logits}});
   context.pool.ParallelFor(logits.rows,
                            [&](int64_t row, int) { transform.Apply(context.isa, logits.Rows(row, 1), 0); });

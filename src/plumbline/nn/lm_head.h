@@ -29,8 +29,8 @@ struct LogitsTransform {
   void Apply(Isa isa, MatrixView<float> logits, int64_t first_id) const;
 };
 
-// Logits of some rows, one vocabulary tile (kVocabTile ids) at a time. `logits` [rows, tile width] is valid during the
-// call. Called from every thread of the pool, each tile once; `thread` < pool.threads().
+// Logits of some rows, one vocabulary tile (kVocabTile ids) at a time. `logits` [rows, tile width] is valid
+// during the call. Called from every thread of the pool, each tile once; `thread` < pool.threads().
 using LogitsTileFn = std::function<void(int64_t tile, MatrixView<const float> logits, int thread)>;
 
 struct LmHead {
@@ -43,12 +43,13 @@ struct LmHead {
                MatrixView<float> logits) const;
 
   // The same logits, bit for bit, tile by tile for rows [row_begin, row_end) of x.
-  Status ProjectTiles(const KernelContext& context, const PackedActivations& x, int64_t row_begin, int64_t row_end,
-                      const LogitsTransform& transform, const LogitsTileFn& fn) const;
+  Status ProjectTiles(const KernelContext& context, const PackedActivations& x, int64_t row_begin,
+                      int64_t row_end, const LogitsTransform& transform, const LogitsTileFn& fn) const;
 
   // out[r - row_begin] = the logit of ids[r - row_begin] in row r, the same bits as in its tile.
-  Status ProjectChosen(const KernelContext& context, const PackedActivations& x, int64_t row_begin, int64_t row_end,
-                       const LogitsTransform& transform, std::span<const int32_t> ids, std::span<float> out) const;
+  Status ProjectChosen(const KernelContext& context, const PackedActivations& x, int64_t row_begin,
+                       int64_t row_end, const LogitsTransform& transform, std::span<const int32_t> ids,
+                       std::span<float> out) const;
 };
 
 }  // namespace plumbline

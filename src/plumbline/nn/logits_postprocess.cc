@@ -25,13 +25,13 @@ Status CheckOffsets(const LogitsPostprocessInputs& in) {
   }
   for (size_t b = 0; b + 1 < offsets.size(); ++b) {
     if (offsets[b + 1] <= offsets[b]) {
-      return InvalidInput("input_row_offsets: got {} then {}, want at least one row (sequence {})", offsets[b],
-                          offsets[b + 1], b);
+      return InvalidInput("input_row_offsets: got {} then {}, want at least one row (sequence {})",
+                          offsets[b], offsets[b + 1], b);
     }
     const int64_t length = static_cast<int64_t>(offsets[b + 1]) - offsets[b];
     if (in.return_logits == ReturnLogits::kVariable && in.return_n_logits > length) {
-      return InvalidInput("return_n_logits: got {}, want at most the {} rows of sequence {}", in.return_n_logits,
-                          length, b);
+      return InvalidInput("return_n_logits: got {}, want at most the {} rows of sequence {}",
+                          in.return_n_logits, length, b);
     }
   }
   return {};
@@ -60,8 +60,8 @@ Status Check(const LogitsPostprocessInputs& in) {
     }
     for (const auto& capture : in.capture_hidden_states) {
       if (capture.rows != in.h.rows || capture.cols != in.h.cols) {
-        return InvalidInput("capture_hidden_states: got [{}, {}], want h's [{}, {}]", capture.rows, capture.cols,
-                            in.h.rows, in.h.cols);
+        return InvalidInput("capture_hidden_states: got [{}, {}], want h's [{}, {}]", capture.rows,
+                            capture.cols, in.h.rows, in.h.cols);
       }
     }
   }
@@ -101,8 +101,8 @@ std::vector<int64_t> LastRows(std::span<const uint32_t> offsets) {
   return rows;
 }
 
-Status StreamRows(const KernelContext& context, const LogitsPostprocessInputs& in, const LogitsTransform& transform,
-                  const PackedActivations& packed) {
+Status StreamRows(const KernelContext& context, const LogitsPostprocessInputs& in,
+                  const LogitsTransform& transform, const PackedActivations& packed) {
   std::vector<float> chosen;
   for (int64_t begin = 0; begin < packed.m(); begin += kStreamRows) {
     const int64_t end = std::min(packed.m(), begin + kStreamRows);
@@ -112,18 +112,19 @@ Status StreamRows(const KernelContext& context, const LogitsPostprocessInputs& i
       RETURN_IF_ERROR(in.lm_head->ProjectChosen(context, packed, begin, end, transform, ids, chosen));
       in.sink->TakeChosen(chosen);
     }
-    RETURN_IF_ERROR(in.lm_head->ProjectTiles(
-        context, packed, begin, end, transform, [&](int64_t tile, MatrixView<const float> logits, int thread) {
-          in.sink->TakeTile(tile, logits, thread);
-        }));
+    RETURN_IF_ERROR(in.lm_head->ProjectTiles(context, packed, begin, end, transform,
+                                             [&](int64_t tile, MatrixView<const float> logits, int thread) {
+                                               in.sink->TakeTile(tile, logits, thread);
+                                             }));
     in.sink->EndRows();
   }
   return {};
 }
 
 // The last row of each sequence's selection is its last token's: copied, not projected again.
-Status FillLogits(const KernelContext& context, const LogitsPostprocessInputs& in, const LogitsTransform& transform,
-                  const PackedActivations& packed, LogitsPostprocessOutputs& out) {
+Status FillLogits(const KernelContext& context, const LogitsPostprocessInputs& in,
+                  const LogitsTransform& transform, const PackedActivations& packed,
+                  LogitsPostprocessOutputs& out) {
   const int64_t batch = static_cast<int64_t>(in.input_row_offsets.size()) - 1;
   const int64_t vocab = in.lm_head->vocab();
   ASSIGN_OR_RETURN(Tensor logits, Tensor::Allocate(DType::kF32, {packed.m(), vocab}));

@@ -28,8 +28,10 @@ class LogitsPostprocessTest : public testing::Test {
     fill(h_, kRows * kHidden);
     fill(head_weight_, kVocab * kHidden);
     fill(norm_.weight, kHidden);
-    const RawTensor raw{.name = "head", .dtype = DType::kF32, .shape = {kVocab, kHidden}, .data = head_weight_.data()};
-    head_.weight = std::make_shared<PackedWeight>(PackedWeight::Pack(context_, raw, Compute::kF32, 256).value());
+    const RawTensor raw{
+        .name = "head", .dtype = DType::kF32, .shape = {kVocab, kHidden}, .data = head_weight_.data()};
+    head_.weight =
+        std::make_shared<PackedWeight>(PackedWeight::Pack(context_, raw, Compute::kF32, 256).value());
   }
 
   LogitsPostprocessInputs Inputs() const {
@@ -50,7 +52,8 @@ class LogitsPostprocessTest : public testing::Test {
     }
     PackedActivations packed;
     EXPECT_TRUE(packed.Pack(context_, view, Compute::kF32).has_value());
-    Gemm(context_, packed, std::array{GemmJob{.weight = head_.weight.get(), .y = {logits.data(), 1, kVocab}}});
+    Gemm(context_, packed,
+         std::array{GemmJob{.weight = head_.weight.get(), .y = {logits.data(), 1, kVocab}}});
     for (int64_t v = 0; v < kVocab; ++v) {
       if (in.logits_scaling != 1.0f) logits[v] /= in.logits_scaling;
       if (in.logit_softcapping) logits[v] = TanhF(logits[v] / *in.logit_softcapping) * *in.logit_softcapping;
@@ -107,7 +110,8 @@ TEST_F(LogitsPostprocessTest, EveryLogitsModeGivesItsRowsAndOffsets) {
 
 TEST_F(LogitsPostprocessTest, HiddenStateModesAppendTheirTensors) {
   const std::vector<float> captured(kRows * kHidden, 0.5f);
-  const std::vector<MatrixView<const float>> captures(2, MatrixView<const float>(captured.data(), kRows, kHidden));
+  const std::vector<MatrixView<const float>> captures(
+      2, MatrixView<const float>(captured.data(), kRows, kHidden));
   for (ReturnLogits logits : {ReturnLogits::kLastToken, ReturnLogits::kVariable, ReturnLogits::kAll}) {
     const size_t prefix = logits == ReturnLogits::kLastToken ? 1 : 3;
     LogitsPostprocessInputs in = Inputs();
@@ -161,7 +165,9 @@ class MatrixSink : public LogitsSink {
     begin_ = begin;
     return std::span(ids_).subspan(begin, end - begin);
   }
-  void TakeChosen(std::span<const float> logits) override { chosen.insert(chosen.end(), logits.begin(), logits.end()); }
+  void TakeChosen(std::span<const float> logits) override {
+    chosen.insert(chosen.end(), logits.begin(), logits.end());
+  }
   void TakeTile(int64_t tile, MatrixView<const float> logits, int) override {
     for (int64_t r = 0; r < logits.rows; ++r) {
       std::copy_n(logits.Row(r), logits.cols, out_.Row(begin_ + r) + tile * kVocabTile);
@@ -234,9 +240,10 @@ TEST_F(LogitsPostprocessTest, RefusesWhatItCannotDoBeforeComputing) {
   EXPECT_NE(error([](In& in) { in.lm_head = nullptr; }), "accepted");
   EXPECT_NE(error([](In& in) { in.h.cols = 40; }), "accepted");
   EXPECT_NE(error([](In& in) {
-    in.norm = nullptr;
-    in.return_hidden_states = ReturnHiddenStates::kAllNormalized;
-  }), "accepted");
+              in.norm = nullptr;
+              in.return_hidden_states = ReturnHiddenStates::kAllNormalized;
+            }),
+            "accepted");
   EXPECT_NE(error([](In& in) { in.return_hidden_states = ReturnHiddenStates::kSelectedLayers; }), "accepted");
 }
 

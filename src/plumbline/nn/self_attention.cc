@@ -36,7 +36,8 @@ Status SelfAttention::Forward(const KernelContext& context, const DecoderConfig&
   };
   Attention(context, kv, step.batch, layer, config.heads, q, options, attended);
   RETURN_IF_ERROR(workspace.packed.Pack(context, attended, o_proj.weight.compute()));
-  Gemm(context, workspace.packed, std::array{o_proj.Job(workspace.hidden.Rows(0, tokens), /*accumulate=*/true)});
+  Gemm(context, workspace.packed,
+       std::array{o_proj.Job(workspace.hidden.Rows(0, tokens), /*accumulate=*/true)});
   return {};
 }
 

@@ -27,7 +27,8 @@ int64_t AlignedWidth(int64_t width) { return (width + 15) / 16 * 16; }
 int64_t DecoderWorkspace::Bytes(const DecoderConfig& config, int64_t max_tokens) {
   DecoderWorkspace unused;
   int64_t floats = 0;
-  ForEachMatrix(unused, config, [&](MatrixView<float>&, int64_t width) { floats += max_tokens * AlignedWidth(width); });
+  ForEachMatrix(unused, config,
+                [&](MatrixView<float>&, int64_t width) { floats += max_tokens * AlignedWidth(width); });
   return floats * static_cast<int64_t>(sizeof(float));
 }
 

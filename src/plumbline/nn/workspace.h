@@ -17,13 +17,13 @@ class DecoderWorkspace {
 
   int64_t max_tokens() const { return max_tokens_; }
 
-  MatrixView<float> hidden;   // [tokens, hidden] the residual stream
-  MatrixView<float> normed;   // [tokens, hidden]
-  MatrixView<float> q;        // [tokens, heads * head_dim]
-  MatrixView<float> k, v;     // [tokens, kv_heads * head_dim]
-  MatrixView<float> context;  // [tokens, heads * head_dim] attention's output
-  MatrixView<float> gate, up; // [tokens, intermediate]
-  MatrixView<float> cos, sin; // [tokens, head_dim / 2]
+  MatrixView<float> hidden;    // [tokens, hidden] the residual stream
+  MatrixView<float> normed;    // [tokens, hidden]
+  MatrixView<float> q;         // [tokens, heads * head_dim]
+  MatrixView<float> k, v;      // [tokens, kv_heads * head_dim]
+  MatrixView<float> context;   // [tokens, heads * head_dim] attention's output
+  MatrixView<float> gate, up;  // [tokens, intermediate]
+  MatrixView<float> cos, sin;  // [tokens, head_dim / 2]
   PackedActivations packed;
 
  private:

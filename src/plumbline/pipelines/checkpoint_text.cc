@@ -11,9 +11,10 @@ using PreTokenizer = TokenizerSpec::PreTokenizer;
 
 // GGUF's tokenizer.ggml.pre -> how text is split.
 constexpr std::pair<std::string_view, PreTokenizer> kPreTokenizers[] = {
-    {"gpt-2", PreTokenizer::kGpt2},     {"gpt2", PreTokenizer::kGpt2},         {"smollm", PreTokenizer::kSmolLm},
-    {"llama-bpe", PreTokenizer::kLlama3}, {"llama3", PreTokenizer::kLlama3},   {"llama-v3", PreTokenizer::kLlama3},
-    {"qwen2", PreTokenizer::kQwen2},    {"qwen3", PreTokenizer::kQwen2},
+    {"gpt-2", PreTokenizer::kGpt2},    {"gpt2", PreTokenizer::kGpt2},
+    {"smollm", PreTokenizer::kSmolLm}, {"llama-bpe", PreTokenizer::kLlama3},
+    {"llama3", PreTokenizer::kLlama3}, {"llama-v3", PreTokenizer::kLlama3},
+    {"qwen2", PreTokenizer::kQwen2},   {"qwen3", PreTokenizer::kQwen2},
 };
 
 // GGUF's tokenizer.ggml.token_type.
@@ -52,8 +53,8 @@ Status ReadSentencePiece(const GgufFile& gguf, std::span<const int64_t> types, T
   ASSIGN_OR_RETURN(spec.add_prefix_space, gguf.GetBoolOr("tokenizer.ggml.add_space_prefix", true));
   ASSIGN_OR_RETURN(const std::vector<double> scores, gguf.GetFloats("tokenizer.ggml.scores"));
   if (scores.size() != spec.tokens.size()) {
-    return InvalidInput("tokenizer.ggml.scores: got {} entries, want one for each of {} tokens", scores.size(),
-                        spec.tokens.size());
+    return InvalidInput("tokenizer.ggml.scores: got {} entries, want one for each of {} tokens",
+                        scores.size(), spec.tokens.size());
   }
   for (double score : scores) spec.scores.push_back(static_cast<float>(score));
   spec.byte_tokens.assign(256, -1);
@@ -99,8 +100,8 @@ Result<TokenizerSpec> ReadGgufTokenizer(const GgufFile& gguf) {
     ASSIGN_OR_RETURN(types, gguf.GetInts("tokenizer.ggml.token_type"));
   }
   if (types.size() != spec.tokens.size()) {
-    return InvalidInput("tokenizer.ggml.token_type: got {} entries, want one for each of {} tokens", types.size(),
-                        spec.tokens.size());
+    return InvalidInput("tokenizer.ggml.token_type: got {} entries, want one for each of {} tokens",
+                        types.size(), spec.tokens.size());
   }
   if (model == "gpt2") {
     RETURN_IF_ERROR(ReadByteLevel(gguf, spec));
@@ -124,7 +125,8 @@ Result<nlohmann::json> ReadJsonCompanion(const Checkpoint& checkpoint, std::stri
   ASSIGN_OR_RETURN(const std::optional<std::string> text, checkpoint.ReadCompanion(name));
   if (!text) return nlohmann::json::object();
   nlohmann::json json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return InvalidInput("{}: got no JSON object, want one ({})", name, checkpoint.path());
+  if (!json.is_object())
+    return InvalidInput("{}: got no JSON object, want one ({})", name, checkpoint.path());
   return json;
 }
 
@@ -165,7 +167,8 @@ Result<std::vector<int32_t>> LoadStopIds(const Checkpoint& checkpoint) {
   const nlohmann::json list = eos->is_array() ? *eos : nlohmann::json::array({*eos});
   for (const nlohmann::json& id : list) {
     if (!id.is_number_integer()) {
-      return InvalidInput("eos_token_id: got {}, want an id or a list of ids ({})", eos->dump(), checkpoint.path());
+      return InvalidInput("eos_token_id: got {}, want an id or a list of ids ({})", eos->dump(),
+                          checkpoint.path());
     }
     ids.push_back(id.get<int32_t>());
   }

@@ -11,8 +11,8 @@
 
 namespace plumbline {
 
-// From GGUF's tokenizer.ggml.* or a directory's tokenizer.json; null where the checkpoint brings none. One that cannot be
-// reproduced, or whose vocabulary is larger than the model's, is refused.
+// From GGUF's tokenizer.ggml.* or a directory's tokenizer.json; null where the checkpoint brings none. One
+// that cannot be reproduced, or whose vocabulary is larger than the model's, is refused.
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const Checkpoint& checkpoint, int64_t model_vocab);
 
 // From GGUF's EOS and EOT ids, or generation_config.json / config.json's eos_token_id.

@@ -7,8 +7,8 @@
 
 namespace plumbline {
 
-// SHA-256 of the float32 bytes (little endian) of the log-probs, the top log-probs' values and the max logits, in that
-// order.
+// SHA-256 of the float32 bytes (little endian) of the log-probs, the top log-probs' values and the max
+// logits, in that order.
 std::string ResultDigest(const RequestResult& result);
 
 }  // namespace plumbline

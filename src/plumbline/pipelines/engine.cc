@@ -71,10 +71,12 @@ int64_t Engine::ScoringBytes(const DecoderConfig& config, int64_t rows, int thre
 Status Engine::Check(std::span<const Request> requests) const {
   for (const Request& request : requests) {
     RETURN_IF_ERROR(CheckRequest(request, runtime_->config()));
-    const int64_t pages = pool_.PagesFor(static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens);
+    const int64_t pages =
+        pool_.PagesFor(static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens);
     if (pages > pool_.max_pages()) {
-      return InvalidInput("KV cache: got a request that needs {} bytes, want at most the {} bytes available (request {})",
-                          pages * pool_.page_bytes(), pool_.max_pages() * pool_.page_bytes(), request.id);
+      return InvalidInput(
+          "KV cache: got a request that needs {} bytes, want at most the {} bytes available (request {})",
+          pages * pool_.page_bytes(), pool_.max_pages() * pool_.page_bytes(), request.id);
     }
   }
   return {};
@@ -129,7 +131,8 @@ Status Engine::Admit(std::span<const Request> requests) {
     result.prompt_tokens = static_cast<int64_t>(request.tokens.size());
     result.first_logprob = std::min(request.score_from, result.prompt_tokens);
     result.top_k = static_cast<int32_t>(std::min<int64_t>(request.top_logprobs, runtime_->config().vocab));
-    if (request.max_logits) result.max_logits.assign(runtime_->config().layers * runtime_->config().heads, kNegInf);
+    if (request.max_logits)
+      result.max_logits.assign(runtime_->config().layers * runtime_->config().heads, kNegInf);
     active_.push_back(std::move(sequence));
   }
   return {};
@@ -142,7 +145,8 @@ Status Engine::Step(EngineListener& listener) {
   inputs_.Build(entries);
 
   DecoderObservers observers;
-  const bool max_logits = std::ranges::any_of(entries, [](const StepEntry& e) { return e.sequence->request->max_logits; });
+  const bool max_logits =
+      std::ranges::any_of(entries, [](const StepEntry& e) { return e.sequence->request->max_logits; });
   if (max_logits) {
     max_logits_.assign(runtime_->config().layers * entries.size() * runtime_->config().heads, kNegInf);
     observers.max_logits = max_logits_.data();
@@ -151,7 +155,8 @@ Status Engine::Step(EngineListener& listener) {
   for (Tensor& tensor : captured_) captured_views_.push_back(tensor.Matrix().Rows(0, inputs_.rows()));
   observers.layers = options_.layers;
   observers.hidden = captured_views_;
-  RETURN_IF_ERROR(runtime_->decoder().Forward(context_, pool_.layout(), inputs_.Step(), observers, workspace_));
+  RETURN_IF_ERROR(
+      runtime_->decoder().Forward(context_, pool_.layout(), inputs_.Step(), observers, workspace_));
   if (max_logits) TakeMaxLogits(entries);
 
   const auto scored = OfKind(entries, RowKind::kScore);
@@ -178,7 +183,8 @@ void Engine::TakeMaxLogits(std::span<const StepEntry> entries) {
     for (int64_t layer = 0; layer < layers; ++layer) {
       const float* step = max_logits_.data() + (layer * batch + b) * heads;
       float* all = result.data() + layer * heads;
-      for (int64_t h = 0; h < heads; ++h) all[h] = (step[h] > all[h] || std::isnan(step[h])) ? step[h] : all[h];
+      for (int64_t h = 0; h < heads; ++h)
+        all[h] = (step[h] > all[h] || std::isnan(step[h])) ? step[h] : all[h];
     }
   }
 }
@@ -215,7 +221,8 @@ Status Engine::FinishScored(std::span<const StepEntry> entries, int64_t first_ro
   return EmitHiddenStates(entries, out, listener);
 }
 
-Status Engine::FinishSampled(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener) {
+Status Engine::FinishSampled(std::span<const StepEntry> entries, int64_t first_row,
+                             EngineListener& listener) {
   LogitsPostprocessInputs in = PostprocessInputs(entries, first_row);
   in.return_logits = ReturnLogits::kLastToken;
   ASSIGN_OR_RETURN(const LogitsPostprocessOutputs out, logits_postprocess(context_, in));
@@ -242,7 +249,8 @@ Status Engine::FinishSampled(std::span<const StepEntry> entries, int64_t first_r
                                                                .batch_echo = echo}));
   RETURN_IF_ERROR(EmitHiddenStates(entries, out, listener));
   for (size_t b = 0; b < entries.size(); ++b) {
-    RETURN_IF_ERROR(TakeToken(*entries[b].sequence, static_cast<int32_t>(sampled[b]), *logprobs[b], listener));
+    RETURN_IF_ERROR(
+        TakeToken(*entries[b].sequence, static_cast<int32_t>(sampled[b]), *logprobs[b], listener));
   }
   return {};
 }
@@ -276,7 +284,8 @@ Status Engine::TakeToken(Sequence& sequence, int32_t token, const LogProbabiliti
                          EngineListener& listener) {
   RequestResult& result = sequence.result;
   const float logprob = logprobs.token_log_probabilities.front();
-  if (std::isnan(logprob)) return Failed("log-prob: got NaN, want a number (request {})", sequence.request->id);
+  if (std::isnan(logprob))
+    return Failed("log-prob: got NaN, want a number (request {})", sequence.request->id);
   const auto& top = logprobs.top_log_probabilities.front();
   result.tokens.push_back(token);
   result.logprobs.push_back(logprob);
@@ -284,7 +293,8 @@ Status Engine::TakeToken(Sequence& sequence, int32_t token, const LogProbabiliti
     result.top.emplace_back(static_cast<int32_t>(top[i].first), top[i].second);
   }
   const int64_t generated = static_cast<int64_t>(result.tokens.size()) - result.prompt_tokens;
-  const bool stop_id = std::ranges::find(sequence.request->stop_ids, token) != sequence.request->stop_ids.end();
+  const bool stop_id =
+      std::ranges::find(sequence.request->stop_ids, token) != sequence.request->stop_ids.end();
   const bool go_on = listener.OnToken(sequence.index, result);
   if (stop_id || !go_on) result.finish_reason = FinishReason::kStop;
   sequence.finished = stop_id || !go_on || generated == sequence.request->max_new_tokens;

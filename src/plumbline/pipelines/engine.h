@@ -1,7 +1,8 @@
-// Runs requests: admits them as memory allows, mixes their rows into steps, and hands back results in input order.
+// Runs requests: admits them as memory allows, mixes their rows into steps, and hands back results in input
+// order.
 //
-// A step is three verbs: plan (which rows), run (the decoder), finish (logits, log-probs, next tokens). What a request
-// gets depends on its own tokens only, never on what it shared a step with.
+// A step is three verbs: plan (which rows), run (the decoder), finish (logits, log-probs, next tokens). What
+// a request gets depends on its own tokens only, never on what it shared a step with.
 #pragma once
 
 #include <atomic>
@@ -27,7 +28,7 @@ struct EngineOptions {
   int64_t page_size = 64;    // tokens a KV page; a multiple of 64
   int64_t kv_bytes = 0;      // the KV cache's limit; 0: what the machine has free
   ReturnHiddenStates hidden_states = ReturnHiddenStates::kNone;
-  std::vector<int32_t> layers;                       // kSelectedLayers: ascending
+  std::vector<int32_t> layers;                   // kSelectedLayers: ascending
   const std::atomic<bool>* cancelled = nullptr;  // looked at between steps
 };
 
@@ -37,8 +38,10 @@ class EngineListener {
   virtual ~EngineListener() = default;
   // A token was generated: the last of result.tokens, with the last log-prob. False ends the generation.
   virtual bool OnToken(size_t request, const RequestResult& result);
-  // Hidden states of rows [first_row, first_row + n) of a request, as logits_postprocess gives them for its mode.
-  virtual Status OnHiddenStates(size_t request, int64_t first_row, std::span<const MatrixView<const float>> states);
+  // Hidden states of rows [first_row, first_row + n) of a request, as logits_postprocess gives them for its
+  // mode.
+  virtual Status OnHiddenStates(size_t request, int64_t first_row,
+                                std::span<const MatrixView<const float>> states);
   // In request order. An error stops the run.
   virtual Status OnResult(size_t request, RequestResult result) = 0;
   virtual void OnProgress(int64_t rows_done, int64_t rows_total);
@@ -55,8 +58,8 @@ class Engine {
   // Checks every request before running any.
   Status Run(std::span<const Request> requests, EngineListener& listener);
 
-  // Bytes that scoring holds beside weights and KV pages, with steps of at most `rows` rows: it does not grow with the
-  // length of a prompt.
+  // Bytes that scoring holds beside weights and KV pages, with steps of at most `rows` rows: it does not grow
+  // with the length of a prompt.
   static int64_t ScoringBytes(const DecoderConfig& config, int64_t rows, int threads);
 
  private:
@@ -69,7 +72,8 @@ class Engine {
   Status FinishSilent(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
   Status EmitHiddenStates(std::span<const StepEntry> entries, const LogitsPostprocessOutputs& out,
                           EngineListener& listener);
-  Status TakeToken(Sequence& sequence, int32_t token, const LogProbabilities& logprobs, EngineListener& listener);
+  Status TakeToken(Sequence& sequence, int32_t token, const LogProbabilities& logprobs,
+                   EngineListener& listener);
   void TakeMaxLogits(std::span<const StepEntry> entries);
   void Retire();
 

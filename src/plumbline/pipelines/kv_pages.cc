@@ -20,7 +20,8 @@ Result<bool> KvPagePool::Acquire(int64_t count, std::vector<void*>& pages) {
     const int64_t slab_pages = std::clamp<int64_t>(kSlabBytes / page_bytes_, 1, max_pages_ - owned);
     ASSIGN_OR_RETURN(Buffer slab, Buffer::Allocate(slab_pages * page_bytes_));
     // Handed out from the back: lower addresses first.
-    for (int64_t i = slab_pages - 1; i >= 0; --i) free_.push_back(static_cast<char*>(slab.data()) + i * page_bytes_);
+    for (int64_t i = slab_pages - 1; i >= 0; --i)
+      free_.push_back(static_cast<char*>(slab.data()) + i * page_bytes_);
     slabs_.push_back(std::move(slab));
   }
   for (int64_t i = 0; i < count; ++i) {

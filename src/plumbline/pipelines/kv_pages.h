@@ -20,8 +20,8 @@ class KvPagePool {
   int64_t pages_in_use() const { return pages_in_use_; }
   int64_t page_bytes() const { return page_bytes_; }
 
-  // `count` pages appended to `pages`, or none and false where the pool has not that many free. Memory comes from the
-  // system as it is first needed; a refusal by the system is an error.
+  // `count` pages appended to `pages`, or none and false where the pool has not that many free. Memory comes
+  // from the system as it is first needed; a refusal by the system is an error.
   Result<bool> Acquire(int64_t count, std::vector<void*>& pages);
   void Release(std::vector<void*>& pages);  // empties `pages`
 

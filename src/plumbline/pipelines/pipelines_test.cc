@@ -11,7 +11,8 @@ namespace plumbline {
 namespace {
 
 TEST(KvPagePool, HandsOutUpToItsLimitAndTakesBack) {
-  const KvLayout layout{.layers = 1, .kv_heads = 1, .head_dim = 8, .page_size = 64, .compute = Compute::kBf16};
+  const KvLayout layout{
+      .layers = 1, .kv_heads = 1, .head_dim = 8, .page_size = 64, .compute = Compute::kBf16};
   KvPagePool pool(layout, 5 * layout.PageBytes() + 1);
   EXPECT_EQ(pool.max_pages(), 5);
   EXPECT_EQ(pool.PagesFor(65), 2);
@@ -55,7 +56,7 @@ TEST(PlanStep, GroupsRunsByKindWithinTheBudget) {
   EXPECT_EQ(plan[2].kind, RowKind::kSilent);
   EXPECT_EQ(plan[2].rows, 4);
   EXPECT_EQ(plan[3].sequence, &d);
-  EXPECT_EQ(plan[3].rows, 2);       // what the budget leaves; nothing for e
+  EXPECT_EQ(plan[3].rows, 2);  // what the budget leaves; nothing for e
 }
 
 TEST(PlanStep, StepInputsFollowThePlan) {
@@ -66,7 +67,8 @@ TEST(PlanStep, StepInputsFollowThePlan) {
   inputs.Build(plan);
   const DecoderStep step = inputs.Step();
   EXPECT_EQ(std::vector<int32_t>(step.tokens.begin(), step.tokens.end()), (std::vector<int32_t>{6, 7, 5}));
-  EXPECT_EQ(std::vector<int32_t>(step.positions.begin(), step.positions.end()), (std::vector<int32_t>{1, 2, 0}));
+  EXPECT_EQ(std::vector<int32_t>(step.positions.begin(), step.positions.end()),
+            (std::vector<int32_t>{1, 2, 0}));
   EXPECT_EQ(std::vector<int32_t>(step.batch.row_offsets.begin(), step.batch.row_offsets.end()),
             (std::vector<int32_t>{0, 2, 3}));
   EXPECT_EQ(step.batch.cache_lengths[0], 1);
@@ -90,9 +92,19 @@ TEST(MakeWindows, ScoreEveryTokenOnceWithTheStridesContext) {
 TEST(JoinWindows, ConcatenatesEntriesAndTakesTheMaximum) {
   const ScoreDocument document{.id = "d", .tokens = {1, 2, 3, 4}};
   std::vector<RequestResult> windows(2);
-  windows[0] = {.tokens = {1, 2, 3}, .prompt_tokens = 3, .first_logprob = 1, .logprobs = {-1, -2}, .ranks = {1, 2},
-                .top = {}, .max_logits = {1, 5}};
-  windows[1] = {.tokens = {3, 4}, .prompt_tokens = 2, .first_logprob = 1, .logprobs = {-3}, .ranks = {3}, .top = {},
+  windows[0] = {.tokens = {1, 2, 3},
+                .prompt_tokens = 3,
+                .first_logprob = 1,
+                .logprobs = {-1, -2},
+                .ranks = {1, 2},
+                .top = {},
+                .max_logits = {1, 5}};
+  windows[1] = {.tokens = {3, 4},
+                .prompt_tokens = 2,
+                .first_logprob = 1,
+                .logprobs = {-3},
+                .ranks = {3},
+                .top = {},
                 .max_logits = {2, 4}};
   const RequestResult joined = JoinWindows(document, windows);
   EXPECT_EQ(joined.logprobs, (std::vector<float>{-1, -2, -3}));

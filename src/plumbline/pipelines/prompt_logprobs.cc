@@ -20,8 +20,8 @@ std::span<const int32_t> PromptLogProbs::BeginRows(int64_t row_begin, int64_t ro
   row_begin_ = row_begin;
   chosen_.clear();
   for (int64_t row = row_begin; row < row_end; ++row) chosen_.push_back(std::max(rows_[row].next, 0));
-  accumulator_ = std::make_unique<LogProbAccumulator>(context_.isa, context_.pool.threads(), row_end - row_begin, vocab,
-                                                      top_k_);
+  accumulator_ = std::make_unique<LogProbAccumulator>(context_.isa, context_.pool.threads(),
+                                                      row_end - row_begin, vocab, top_k_);
   return chosen_;
 }
 

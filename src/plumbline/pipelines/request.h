@@ -16,8 +16,8 @@ namespace plumbline {
 struct Request {
   std::string id;
   std::vector<int32_t> tokens;  // the prompt, special tokens included; at least one
-  // Log-probs are wanted of prompt tokens score_from, score_from + 1, ... (index 0 has none): at least 1, the prompt's
-  // length or more for none.
+  // Log-probs are wanted of prompt tokens score_from, score_from + 1, ... (index 0 has none): at least 1, the
+  // prompt's length or more for none.
   int64_t score_from = 1;
   int32_t top_logprobs = 0;
   bool max_logits = false;
@@ -38,13 +38,13 @@ enum class FinishReason : uint8_t {
 struct RequestResult {
   std::vector<int32_t> tokens;  // the prompt, then what was generated
   int64_t prompt_tokens = 0;
-  int64_t first_logprob = 0;    // index of the first token that has a log-prob
+  int64_t first_logprob = 0;  // index of the first token that has a log-prob
   // One entry per token from first_logprob on.
   std::vector<float> logprobs;
-  std::vector<int64_t> ranks;                       // 1 = most likely
-  std::vector<std::pair<int32_t, float>> top;       // [entries, top_k] (value descending, id ascending)
-  int32_t top_k = 0;                                // min(top_logprobs, vocab)
-  std::vector<float> max_logits;                    // [layers, heads], or empty
+  std::vector<int64_t> ranks;                  // 1 = most likely
+  std::vector<std::pair<int32_t, float>> top;  // [entries, top_k] (value descending, id ascending)
+  int32_t top_k = 0;                           // min(top_logprobs, vocab)
+  std::vector<float> max_logits;               // [layers, heads], or empty
   FinishReason finish_reason = FinishReason::kLength;
 
   std::span<const std::pair<int32_t, float>> Top(int64_t entry) const {

@@ -1,9 +1,8 @@
 #include "plumbline/pipelines/request_file.h"
 
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
-
-#include <nlohmann/json.hpp>
 
 namespace plumbline {
 namespace {
@@ -34,10 +33,11 @@ bool TooDeep(std::string_view line) {
 
 Result<std::vector<int32_t>> ReadTokens(const json& value, std::string_view place) {
   std::vector<int32_t> tokens;
-  if (!value.is_array()) return InvalidInput("tokens: got a {}, want an array of ids ({})", value.type_name(), place);
+  if (!value.is_array())
+    return InvalidInput("tokens: got a {}, want an array of ids ({})", value.type_name(), place);
   for (const json& id : value) {
-    const bool fits = id.is_number_integer() && (id.is_number_unsigned() ? id.get<uint64_t>() <= INT32_MAX
-                                                                         : id.get<int64_t>() >= 0);
+    const bool fits = id.is_number_integer() &&
+                      (id.is_number_unsigned() ? id.get<uint64_t>() <= INT32_MAX : id.get<int64_t>() >= 0);
     if (!fits) return InvalidInput("tokens: got {}, want ids of 0 or more ({})", id.dump(), place);
     tokens.push_back(id.get<int32_t>());
   }
@@ -46,19 +46,23 @@ Result<std::vector<int32_t>> ReadTokens(const json& value, std::string_view plac
 
 Result<std::string> ReadText(const json& object, const char* field, std::string_view place) {
   const json& value = object[field];
-  if (!value.is_string()) return InvalidInput("{}: got a {}, want a string ({})", field, value.type_name(), place);
+  if (!value.is_string())
+    return InvalidInput("{}: got a {}, want a string ({})", field, value.type_name(), place);
   return value.get<std::string>();
 }
 
 Result<InputDocument> ParseLine(std::string_view line, size_t number, const std::string& place) {
-  if (TooDeep(line)) return InvalidInput("request: got nesting deeper than {}, want one object ({})", kMaxDepth, place);
+  if (TooDeep(line))
+    return InvalidInput("request: got nesting deeper than {}, want one object ({})", kMaxDepth, place);
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (object.is_discarded()) return InvalidInput("request: got malformed JSON, want one object a line ({})", place);
-  if (!object.is_object()) return InvalidInput("request: got a {}, want an object ({})", object.type_name(), place);
+  if (object.is_discarded())
+    return InvalidInput("request: got malformed JSON, want one object a line ({})", place);
+  if (!object.is_object())
+    return InvalidInput("request: got a {}, want an object ({})", object.type_name(), place);
   for (const auto& [key, value] : object.items()) {
     if (key != "id" && key != "text" && key != "tokens" && key != "context" && key != "continuation") {
-      return InvalidInput("request: got the field '{}', want id, text, tokens, context or continuation ({})", key,
-                          place);
+      return InvalidInput("request: got the field '{}', want id, text, tokens, context or continuation ({})",
+                          key, place);
     }
   }
   InputDocument document;

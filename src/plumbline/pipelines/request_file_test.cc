@@ -11,9 +11,12 @@ std::string ErrorOf(std::string_view text) {
 }
 
 TEST(RequestLines, ReadsTheThreeForms) {
-  const auto documents = ParseRequestLines(
-      "{\"id\": \"a\", \"text\": \"caf\\u00e9\"}\n\n{\"id\": 7, \"tokens\": [1, 2]}\r\n"
-      "{\"context\": \"c \", \"continuation\": \"d\"}", "in.jsonl").value();
+  const auto documents =
+      ParseRequestLines(
+          "{\"id\": \"a\", \"text\": \"caf\\u00e9\"}\n\n{\"id\": 7, \"tokens\": [1, 2]}\r\n"
+          "{\"context\": \"c \", \"continuation\": \"d\"}",
+          "in.jsonl")
+          .value();
   ASSERT_EQ(documents.size(), 3u);
   EXPECT_EQ(documents[0].text, "caf\xc3\xa9");
   EXPECT_EQ(documents[1].id, "7");
@@ -24,10 +27,12 @@ TEST(RequestLines, ReadsTheThreeForms) {
 }
 
 TEST(RequestLines, NamesTheLineOfWhatItRefuses) {
-  EXPECT_EQ(ErrorOf("{\"text\": \"a\"}\n{\"text\": "), "request: got malformed JSON, want one object a line (in.jsonl, line 2)");
+  EXPECT_EQ(ErrorOf("{\"text\": \"a\"}\n{\"text\": "),
+            "request: got malformed JSON, want one object a line (in.jsonl, line 2)");
   EXPECT_EQ(ErrorOf("[1]"), "request: got a array, want an object (in.jsonl, line 1)");
-  EXPECT_EQ(ErrorOf("{\"txt\": \"a\"}"),
-            "request: got the field 'txt', want id, text, tokens, context or continuation (in.jsonl, line 1)");
+  EXPECT_EQ(
+      ErrorOf("{\"txt\": \"a\"}"),
+      "request: got the field 'txt', want id, text, tokens, context or continuation (in.jsonl, line 1)");
   EXPECT_EQ(ErrorOf("{\"id\": \"a\"}"),
             "request: got 0 of text, tokens and context with continuation, want one (in.jsonl, line 1)");
   for (const char* bad : {"{\"text\": 1}", "{\"text\": \"a\", \"tokens\": [1]}", "{\"tokens\": [1.5]}",

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "plumbline/base/memory.h"
 #include "plumbline/models/architectures.h"
 #include "plumbline/pipelines/checkpoint_text.h"
 
@@ -16,13 +17,17 @@ Result<std::unique_ptr<Runtime>> Runtime::Load(const std::string& path, const Ru
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadDecoderConfig(source));
   ASSIGN_OR_RETURN(runtime->tokenizer_, LoadTokenizer(*runtime->checkpoint_, config.vocab));
   ASSIGN_OR_RETURN(runtime->stop_ids_, LoadStopIds(*runtime->checkpoint_));
+  ReleaseFreeHeap();
   ASSIGN_OR_RETURN(runtime->decoder_,
                    LoadDecoder(runtime->context(), *runtime->checkpoint_, options.compute, progress));
+  runtime->checkpoint_->ForgetContents();
+  ReleaseFreeHeap();
   return runtime;
 }
 
 Result<const Tokenizer*> Runtime::RequireTokenizer() const {
-  if (tokenizer_ == nullptr) return InvalidInput("tokenizer: got none, want one beside the weights ({})", model_path());
+  if (tokenizer_ == nullptr)
+    return InvalidInput("tokenizer: got none, want one beside the weights ({})", model_path());
   return tokenizer_.get();
 }
 

@@ -6,7 +6,8 @@
 
 namespace plumbline {
 
-Result<ScoreDocument> TokenizeDocument(const InputDocument& document, const Tokenizer* tokenizer, bool add_special) {
+Result<ScoreDocument> TokenizeDocument(const InputDocument& document, const Tokenizer* tokenizer,
+                                       bool add_special) {
   ScoreDocument out{.id = document.id, .tokens = {}};
   if (document.tokens) {
     out.tokens = *document.tokens;

@@ -19,7 +19,7 @@ enum class RowKind : uint8_t {
 struct Sequence {
   size_t index = 0;  // of the request among all
   const Request* request = nullptr;
-  RequestResult result;  // result.tokens is the sequence so far
+  RequestResult result;   // result.tokens is the sequence so far
   int64_t processed = 0;  // tokens in the cache
   std::vector<void*> pages;
   bool finished = false;
@@ -34,13 +34,17 @@ struct Sequence {
     if (generates() && processed >= prompt_size() - 1) return RowKind::kSample;
     return processed < first_scored_row() ? RowKind::kSilent : RowKind::kScore;
   }
-  // Rows of NextKind() that could run now. Where nothing is generated the last row scores nothing, but rides along.
+  // Rows of NextKind() that could run now. Where nothing is generated the last row scores nothing, but rides
+  // along.
   int64_t NextRows() const {
     const int64_t end = prompt_size() - (generates() ? 1 : 0);
     switch (NextKind()) {
-      case RowKind::kSample: return 1;
-      case RowKind::kSilent: return std::min(end, first_scored_row()) - processed;
-      case RowKind::kScore: return end - processed;
+      case RowKind::kSample:
+        return 1;
+      case RowKind::kSilent:
+        return std::min(end, first_scored_row()) - processed;
+      case RowKind::kScore:
+        return end - processed;
     }
     return 0;
   }

@@ -12,6 +12,9 @@ namespace {
 
 constexpr int64_t kMaxLeaf = 256;
 
+// Of the source, between two calls of batch_done.
+constexpr int64_t kBatchBytes = int64_t{8} << 20;
+
 std::optional<PackedFormat> FormatOf(DType dtype, Compute compute) {
   switch (dtype) {
     case DType::kF32:
@@ -128,7 +131,8 @@ int64_t PackedWeight::PackedBytes(DType dtype, int64_t n, int64_t k, Compute com
 }
 
 Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawTensor& source,
-                                        Compute compute, int64_t leaf, std::span<const int32_t> row_order) {
+                                        Compute compute, int64_t leaf, std::span<const int32_t> row_order,
+                                        const std::function<void()>& batch_done) {
   const std::optional<PackedFormat> format = FormatOf(source.dtype, compute);
   if (!format.has_value()) {
     return InvalidInput("weight type: got {}, want a floating-point or quantised type ({})",
@@ -146,7 +150,7 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
 
   const auto* rows = static_cast<const uint8_t*>(source.data);
   const int64_t row_bytes = ByteSize(source.dtype, weight.k_);
-  context.pool.ParallelFor(weight.panels(), [&](int64_t p, int) {
+  const auto pack_panel = [&](int64_t p) {
     PanelSource from = {
         source.dtype, static_cast<int>(std::min<int64_t>(kPanel, weight.n_ - p * kPanel)), {}};
     for (int c = 0; c < from.columns; ++c) {
@@ -159,7 +163,13 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
     } else {
       PackPlain(from, weight.k_, *format, compute, panel);
     }
-  });
+  };
+  const int64_t batch = std::max<int64_t>(1, kBatchBytes / (kPanel * row_bytes));
+  for (int64_t begin = 0; begin < weight.panels(); begin += batch) {
+    context.pool.ParallelFor(std::min(batch, weight.panels() - begin),
+                             [&](int64_t i, int) { pack_panel(begin + i); });
+    if (batch_done) batch_done();
+  }
   return weight;
 }
 

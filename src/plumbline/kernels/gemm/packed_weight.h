@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "plumbline/base/dtype.h"
@@ -26,8 +27,11 @@ class PackedWeight {
   //
   // Storage: quantised types keep their integers; f32 and f16 become bf16 or float32, the compute type;
   // bf16 stays bf16.
+  // `batch_done`, where given, is called now and then while no thread reads the source: a caller that maps it
+  // from a file can let the pages read so far go.
   static Result<PackedWeight> Pack(const KernelContext& context, const RawTensor& source, Compute compute,
-                                   int64_t leaf, std::span<const int32_t> row_order = {});
+                                   int64_t leaf, std::span<const int32_t> row_order = {},
+                                   const std::function<void()>& batch_done = {});
 
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
