@@ -56,8 +56,8 @@ class Output(unittest.TestCase):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
-        self.failed(cli.run("score", *self.good, "--hidden-states", "all", "--hidden-states-out", path,
-                            preexec_fn=limit), str(path))
+        self.failed(cli.run("score", *self.good[:2], "--tokens", cli.comma_list(range(100)), "--quiet",
+                            "--hidden-states", "all", "--hidden-states-out", path, preexec_fn=limit), str(path))
         self.assertEqual(list(self.dir.iterdir()), [])
 
     def test_closed_pipe_ends_quietly(self):

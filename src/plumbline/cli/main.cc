@@ -24,10 +24,10 @@ void OnInterrupt(int signal) {
 constexpr int kFailed = 1;
 constexpr int kInvalid = 2;
 
-// One line, whatever a message quotes.
+// One line without control characters, whatever a message quotes of a file.
 int Report(std::string message, int code) {
   for (char& c : message) {
-    if (c == '\n' || c == '\r') c = ' ';
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
   fmt::print(stderr, "plumbline: {}\n", message);
   return code;

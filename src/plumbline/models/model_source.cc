@@ -111,7 +111,12 @@ Result<int64_t> ModelSource::Int(std::string_view key) const {
 }
 
 Result<double> ModelSource::Float(std::string_view key) const {
-  if (is_gguf()) return checkpoint_.gguf().GetFloat(GgufKey(key).value_or(std::string(key)));
+  if (is_gguf()) {
+    const std::string name = GgufKey(key).value_or(std::string(key));
+    // GGUF stores whole numbers such as the original context length as integers.
+    if (const Result<int64_t> whole = checkpoint_.gguf().GetInt(name)) return static_cast<double>(*whole);
+    return checkpoint_.gguf().GetFloat(name);
+  }
   const nlohmann::json* value = FindJson(key);
   if (value == nullptr)
     return InvalidInput("{}: got none, want a number ({}/config.json)", key, checkpoint_.path());
