@@ -83,7 +83,8 @@ SPM_ADDED = [(t, f) for t, f in BYTE_ADDED if t != "<|endoftext|>"] + [("[INST]"
 # name: (the model's options, the rest of tokenizer.json, prefix tokens, suffix tokens)
 BYTE_LEVEL = {
     "gpt2": dict(pre_tokenizer=byte_level(), post_processor=byte_level(trim_offsets=False)),
-    "gpt2_prefix": dict(pre_tokenizer=byte_level(add_prefix_space=True), normalizer={"type": "NFC"}),
+    "gpt2_prefix": dict(pre_tokenizer=byte_level(add_prefix_space=True), normalizer={"type": "NFC"}, missing_bytes=True,
+                        unk_token="<|endoftext|>"),
     "llama3": dict(pre_tokenizer=steps(split(LLAMA3), byte_level(use_regex=False)), ignore_merges=True,
                    prefix=["<|endoftext|>"]),
     "qwen2": dict(pre_tokenizer=steps(split(QWEN2), byte_level(use_regex=False, trim_offsets=False)),
@@ -91,7 +92,8 @@ BYTE_LEVEL = {
     "smollm": dict(pre_tokenizer=steps({"type": "Digits", "individual_digits": True}, byte_level())),
     "starcoder": dict(pre_tokenizer=steps({"type": "Digits", "individual_digits": False}, byte_level()),
                       missing_bytes=True),
-    "o200k": dict(pre_tokenizer=steps(split(O200K), byte_level(use_regex=False)), ignore_merges=True,
+    "o200k": dict(pre_tokenizer=steps(split(O200K), byte_level(use_regex=False)), ignore_merges=True, missing_bytes=True,
+                  unk_token="<|endoftext|>", fuse_unk=True,
                   prefix=["<|im_start|>"], suffix=["<|endoftext|>", "<|im_end|>"]),
     "deepseek": dict(pre_tokenizer=steps(*map(split, DEEPSEEK), byte_level(use_regex=False)),
                      prefix=["<|endoftext|>"]),
@@ -159,7 +161,7 @@ def make_byte_level(name, config):
     vocab, merges = train(plain, ["<|endoftext|>"], alphabet, 700, 256)
     if config.get("missing_bytes"):
         # Some models lack the bytes that UTF-8 never has, and more.
-        lost = set("ÀÁäõö÷øùúûüýþÿ")
+        lost = set("ÀÁä½õö÷øùúûüýþÿ")
         kept = [t for t in sorted(vocab, key=vocab.get) if not any(c in lost for c in t)]
         vocab = {t: i for i, t in enumerate(kept)}
         merges = [m for m in merges if all(p in vocab for p in m) and "".join(m) in vocab]
@@ -167,7 +169,7 @@ def make_byte_level(name, config):
         # Tokens that no merge makes.
         for extra in ["Ġunreachable", "xyzzy", "Ġ1234", "'''"]:
             vocab.setdefault(extra, len(vocab))
-    model = {"ignore_merges": config.get("ignore_merges", False)}
+    model = {k: config[k] for k in ("ignore_merges", "unk_token", "fuse_unk") if k in config}
     return tokenizer_json(model, vocab, merges, added_tokens(vocab, BYTE_ADDED),
                           {**config, "decoder": byte_level(add_prefix_space=True), "byte_level": True})
 

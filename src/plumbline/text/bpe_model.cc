@@ -117,7 +117,7 @@ Status BpeModel::AddMergesByScore() {
   std::vector<int32_t> order(spec_.tokens.size());
   std::iota(order.begin(), order.end(), 0);
   const auto score = [&](int32_t id) { return spec_.scores[static_cast<size_t>(id)]; };
-  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return score(a) > score(b); });
+  std::ranges::sort(order, [&](int32_t a, int32_t b) { return score(a) > score(b); });
   uint32_t rank = 0;
   for (size_t i = 0; i < order.size(); ++i) {
     const int32_t id = order[i];

@@ -100,21 +100,32 @@ class NfcData {
   std::unordered_set<char32_t> joins_;
 };
 
+// Puts each run of marks in the order of their combining classes, those of one class as they are.
+void SortMarks(std::vector<char32_t>& text) {
+  const NfcData& data = NfcData::Get();
+  std::vector<std::pair<uint32_t, size_t>> run;  // class, place
+  std::vector<char32_t> sorted;
+  for (size_t begin = 0; begin < text.size();) {
+    run.clear();
+    for (size_t i = begin; i < text.size(); ++i) {
+      const uint32_t cc = data.CombiningClass(text[i]);
+      if (cc == 0) break;
+      run.emplace_back(cc, i);
+    }
+    std::ranges::sort(run);
+    sorted.clear();
+    for (const auto& [cc, place] : run) sorted.push_back(text[place]);
+    std::ranges::copy(sorted, text.begin() + static_cast<std::ptrdiff_t>(begin));
+    begin += run.size() + 1;
+  }
+}
+
 // Normalises one segment, given by its code points, in place.
 void ComposeSegment(std::vector<char32_t>& segment, std::vector<char32_t>& scratch) {
   const NfcData& data = NfcData::Get();
   scratch.clear();
   for (const char32_t c : segment) data.Decompose(c, scratch);
-  for (auto it = scratch.begin(); it != scratch.end();) {
-    if (data.CombiningClass(*it) == 0) {
-      ++it;
-      continue;
-    }
-    const auto marks = it;
-    while (it != scratch.end() && data.CombiningClass(*it) != 0) ++it;
-    std::stable_sort(marks, it,
-                     [&](char32_t a, char32_t b) { return data.CombiningClass(a) < data.CombiningClass(b); });
-  }
+  SortMarks(scratch);
   segment.clear();
   size_t starter = 0;
   bool has_starter = false;
