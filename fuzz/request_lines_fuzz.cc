@@ -1,0 +1,11 @@
+// Requests of `score -f`: any bytes are requests or one error.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "plumbline/pipelines/request_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  (void)plumbline::ParseRequestLines({reinterpret_cast<const char*>(data), size}, "fuzz");
+  return 0;
+}
