@@ -47,14 +47,22 @@ PLUMBLINE_INLINE void SplitPairs(F32x16 low, F32x16 high, F32x16& even, F32x16& 
 }
 
 // Two pair vectors rounded to bf16: the sixteen columns' pairs, even k high.
-PLUMBLINE_INLINE I32x16 RoundPairs(F32x16 low, F32x16 high) {
 #if defined(__AVX512BF16__)
+PLUMBLINE_INLINE I32x16 RoundPairs(F32x16 low, F32x16 high) {
   return {reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high.v, low.v))};
-#else
-  F32x16 even, odd;
-  SplitPairs(low, high, even, odd);
-  return PackPairs(even, odd);
+}
 #endif
+
+// F32ToBf16 for decoded values: they are zero or normal, and their NaN are made from CanonicalNan, so neither
+// denormals nor a carry out of a NaN's payload need care.
+PLUMBLINE_INLINE F32x16 RoundDecoded(F32x16 value) {
+  const I32x16 bits = AsI32(value);
+  const I32x16 rounded = bits + SetI(0x7fff) + (ShiftRight<16>(bits) & SetI(1));
+  return AsF32(rounded & SetI(static_cast<int32_t>(0xffff0000u)));
+}
+
+PLUMBLINE_INLINE F32x16 CanonicalNan(F32x16 value) {
+  return Select(IsNan(value), AsF32(SetI(0x7fc00000)), value);
 }
 
 // The decoder of one format: LoadGroup, then Value for each of its 16 pairs and each pair vector.
@@ -77,10 +85,10 @@ struct Decoder {
   __attribute__((always_inline)) void SetScales(const uint8_t* block, const uint8_t* group, int half) {
     PLUMBLINE_UNROLL
     for (int i = 0; i < 2; ++i) {
-      F32x16 s = WidenF16(block + 32 * i);
+      F32x16 s = CanonicalNan(WidenF16(block + 32 * i));
       if constexpr (kHalfScales) s = s * ToF32(WidenI8(group + 32 * half + 16 * i));
       if constexpr (kLayout.has_minimum) {
-        F32x16 m = WidenF16(block + 64 + 32 * i);
+        F32x16 m = CanonicalNan(WidenF16(block + 64 + 32 * i));
         if constexpr (kLayout.group_scale_bytes != 0) {
           s = s * ToF32(WidenU8(group + 16 * i));
           m = m * ToF32(WidenU8(group + 32 + 16 * i));

@@ -14,7 +14,7 @@ inline constexpr int kTileKinds = 3;
 
 inline constexpr int kMaxTileRows = 12;
 inline constexpr int kMaxTileVectors = 8;  // of 16 columns
-inline constexpr int kMaxQuantRows = 6;    // rows of a tile that decodes its weights in registers
+inline constexpr int kMaxQuantRows = 8;    // rows of a tile that decodes its weights in registers
 
 // One tile: y[r, c] for the tile's rows and 16 * vectors columns, all of k.
 struct TileArgs {
@@ -45,7 +45,8 @@ struct TileKernels {
 };
 
 struct QuantKernels {
-  // [format]: pairs, float32 values rounded to bf16, and unrounded. Null for formats that are not quantised.
+  // [format]: pairs, float32 values rounded to bf16, and unrounded. Null for formats that are not quantised;
+  // pairs only where there are tiles that read them.
   DecodeFn to_pairs[kPackedFormats];
   DecodeFn to_rounded[kPackedFormats];
   DecodeFn to_floats[kPackedFormats];

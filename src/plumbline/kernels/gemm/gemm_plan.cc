@@ -15,10 +15,14 @@ constexpr int64_t LargestGroup(Isa isa) { return isa == Isa::kAvx2 ? 6 : kMaxTil
 
 // Decoding in registers repeats the decoding for every tile of rows; beyond this many rows a scratch panel
 // read back from the second-level cache is cheaper.
-constexpr int64_t kFewRows = 5;
+constexpr int64_t kFewRows = 8;
+static_assert(kFewRows <= kMaxQuantRows);
 
 // A row block's activations should stay in half of a 1 MiB second-level cache while panels stream past.
 constexpr int64_t kRowBlockBytes = int64_t{512} << 10;
+
+// And a panel fetched from memory or decoded should serve this many rows, whatever k.
+constexpr int64_t kRowBlockRows = 128;
 
 }  // namespace
 
@@ -62,9 +66,8 @@ WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels
     --plan.unit_panels;
   }
   const int64_t row_bytes = shape.k * (shape.pairs ? 2 : 4);
-  const int64_t largest = std::max<int64_t>(tile.rows, kRowBlockBytes / row_bytes);
-  int64_t blocks = CeilDiv(shape.rows, largest);
-  plan.row_block = std::max<int64_t>(1, CeilDiv(shape.rows, blocks));
+  const int64_t most = std::max(kRowBlockRows, kRowBlockBytes / row_bytes);
+  plan.row_block = CeilDiv(shape.rows, CeilDiv(shape.rows, most));
   return plan;
 }
 

@@ -4,17 +4,19 @@
 namespace plumbline::PLUMBLINE_ISA {
 namespace {
 
+#if defined(__AVX512BF16__)
 struct ToPairs {
   PLUMBLINE_INLINE void Put(const F32x16 (&value)[4], int64_t pair, uint32_t* out) {
     StoreI(out + pair * kPanel, RoundPairs(value[0], value[1]));
     StoreI(out + pair * kPanel + 16, RoundPairs(value[2], value[3]));
   }
 };
+#endif
 
 template <bool kRound>
 struct ToFloats {
   PLUMBLINE_INLINE F32x16 Round(F32x16 value) {
-    if constexpr (kRound) return AsF32(ShiftLeft<16>(Bf16Bits(value)));
+    if constexpr (kRound) return RoundDecoded(value);
     return value;
   }
   PLUMBLINE_INLINE void Put(const F32x16 (&value)[4], int64_t pair, uint32_t* out) {
@@ -81,10 +83,10 @@ constexpr void FillTiles(QuantKernels& kernels) {
 template <PackedFormat kFormat>
 constexpr void FillFormat(QuantKernels& kernels) {
   constexpr int kIndex = static_cast<int>(kFormat);
-  kernels.to_pairs[kIndex] = Decode<kFormat, ToPairs>;
   kernels.to_rounded[kIndex] = Decode<kFormat, ToFloats<true>>;
   kernels.to_floats[kIndex] = Decode<kFormat, ToFloats<false>>;
 #if defined(__AVX512BF16__)
+  kernels.to_pairs[kIndex] = Decode<kFormat, ToPairs>;
   FillTiles<kFormat, kMaxQuantRows>(kernels);
 #endif
 }
