@@ -10,7 +10,7 @@ import unittest
 import cli
 
 VOCAB = 131072
-LAYERS, KV_WIDTH = 2, 32
+LAYERS, HIDDEN = 2, 256
 MIB = 1 << 20
 
 
@@ -31,8 +31,8 @@ class Memory(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory()
         cls.model = pathlib.Path(cls.folder.name) / "model"
         subprocess.run([sys.executable, cli.ROOT / "tools/make_random_model.py", cls.model, "--vocab", str(VOCAB),
-                        "--layers", str(LAYERS), "--hidden", "64", "--heads", "4", "--kv-heads", "2", "--context",
-                        "16384"], check=True)
+                        "--layers", str(LAYERS), "--hidden", str(HIDDEN), "--heads", "4", "--kv-heads", "2",
+                        "--context", "16384"], check=True)
 
     @classmethod
     def tearDownClass(cls):
@@ -44,12 +44,17 @@ class Memory(unittest.TestCase):
         return peak_bytes("score", "-m", self.model, "-f", path, "--top-logprobs", 5, "--max-logit", "--threads", 2,
                           "--format", "jsonl", "--quiet")
 
-    def test_a_long_prompt_costs_its_kv_and_its_results(self):
-        short, long = self.score(256), self.score(16384)
-        kv = 16384 * LAYERS * 2 * KV_WIDTH * 2
-        results = 16384 * 4096  # a record of token, string, log-prob, rank and five alternatives, printed as JSON
-        self.assertLess(long - short, kv + results)
-        self.assertLess(long, 600 * MIB)  # [tokens, vocab] in float32 would be 8 GiB
+    def test_scoring_peaks_at_weights_kv_and_64_mib(self):
+        info = json.loads(cli.run_ok("info", "-m", self.model, "--format", "json").stdout)
+        kv = info["kv_bytes_full_context"]
+        self.assertEqual(kv, 16384 * LAYERS * 2 * (HIDDEN // 2) * 2)
+        self.assertGreaterEqual(info["packed_weight_bytes"], VOCAB * HIDDEN * 2)
+        # [tokens, vocab] in float32 would be 8 GiB.
+        self.assertLess(self.score(16384), info["packed_weight_bytes"] + kv + 64 * MIB)
+
+    def test_a_short_prompt_needs_no_long_ones_kv(self):
+        info = json.loads(cli.run_ok("info", "-m", self.model, "--format", "json").stdout)
+        self.assertLess(self.score(256), info["packed_weight_bytes"] + info["kv_bytes_per_page"] * 4 + 64 * MIB)
 
 
 if __name__ == "__main__":

@@ -36,8 +36,8 @@ std::string MostCommonDType(const Checkpoint& checkpoint) {
   return best;
 }
 
-Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute, int64_t chunk_size,
-                                   const EngineOptions& engine, int threads) {
+Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute, const EngineOptions& engine,
+                                   int threads) {
   const ModelSource source(checkpoint);
   ASSIGN_OR_RETURN(const DecoderConfig c, ReadDecoderConfig(source));
   ASSIGN_OR_RETURN(const int64_t packed, PackedDecoderBytes(checkpoint, compute));
@@ -50,7 +50,7 @@ Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute
                     .head_dim = c.head_dim,
                     .page_size = engine.page_size,
                     .compute = compute};
-  const int64_t rows = (chunk_size > 0 ? chunk_size : c.max_positions) + engine.batch_size;
+  const int64_t rows = Engine::StepRows(c, engine, c.max_positions, threads) + engine.batch_size;
   return std::vector<Line>{
       Text("path", checkpoint.path()),
       Text("format",
@@ -106,7 +106,7 @@ Status Run(const RunOptions& options) {
   RETURN_IF_ERROR(Output::CheckWritable(options.output));
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
   ASSIGN_OR_RETURN(const std::vector<Line> lines,
-                   Describe(*checkpoint, runtime.compute, engine.chunk_size, engine, runtime.threads));
+                   Describe(*checkpoint, runtime.compute, engine, runtime.threads));
   ASSIGN_OR_RETURN(const std::unique_ptr<Output> output, Output::Open(options.output));
   RETURN_IF_ERROR(output->Write(Render(lines, format)));
   return output->Close();

@@ -101,6 +101,8 @@ std::string ScoreJson(const ScoreRecord& record, const ReceiptContext& receipt, 
   const Runtime& runtime = *receipt.runtime;
   const int64_t entries = static_cast<int64_t>(result.logprobs.size());
   std::string out;
+  // About what it will be: a long record should not be copied as it grows.
+  out.reserve(result.tokens.size() * (96 + 80 * static_cast<size_t>(result.top_k)));
   JsonObject object(out, pretty);
   AppendJsonString(object.Field("id"), record.id);
   AppendInts(object.Field("tokens"), result.tokens);

@@ -14,6 +14,10 @@ namespace {
 
 constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 
+// What activations of a step may take, and the rows that are worth a step even where they take more.
+constexpr int64_t kStepBytes = int64_t{24} << 20;
+constexpr int64_t kMinStepRows = 64;
+
 int64_t CountRows(std::span<const StepEntry> entries) {
   int64_t rows = 0;
   for (const StepEntry& entry : entries) rows += entry.rows;
@@ -68,6 +72,14 @@ int64_t Engine::ScoringBytes(const DecoderConfig& config, int64_t rows, int thre
   return DecoderWorkspace::Bytes(config, rows) + packed + selected + tiles;
 }
 
+int64_t Engine::StepRows(const DecoderConfig& config, const EngineOptions& options, int64_t longest,
+                         int threads) {
+  const int64_t wanted = options.chunk_size > 0 ? options.chunk_size : longest;
+  const int64_t fixed = ScoringBytes(config, options.batch_size, threads);
+  const int64_t a_row = ScoringBytes(config, options.batch_size + 1, threads) - fixed;
+  return std::min(wanted, std::max(kMinStepRows, (kStepBytes - fixed) / a_row));
+}
+
 Status Engine::Check(std::span<const Request> requests) const {
   for (const Request& request : requests) {
     RETURN_IF_ERROR(CheckRequest(request, runtime_->config()));
@@ -89,7 +101,7 @@ Status Engine::Run(std::span<const Request> requests, EngineListener& listener) 
     longest = std::max<int64_t>(longest, static_cast<int64_t>(request.tokens.size()));
     total += static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens;
   }
-  row_budget_ = options_.chunk_size > 0 ? options_.chunk_size : longest;
+  row_budget_ = StepRows(runtime_->config(), options_, longest, runtime_->options().threads);
   const int64_t max_rows = std::min(row_budget_, total) + options_.batch_size;
   ASSIGN_OR_RETURN(workspace_, DecoderWorkspace::Allocate(runtime_->config(), max_rows));
   captured_.clear();

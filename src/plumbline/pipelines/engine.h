@@ -58,6 +58,11 @@ class Engine {
   // Checks every request before running any.
   Status Run(std::span<const Request> requests, EngineListener& listener);
 
+  // Prompt rows of a step: `chunk_size` (or `longest`, where that is 0), fewer where the activations of that
+  // many would pass 24 MiB, but never fewer than 64 for that reason. No result depends on it.
+  static int64_t StepRows(const DecoderConfig& config, const EngineOptions& options, int64_t longest,
+                          int threads);
+
   // Bytes that scoring holds beside weights and KV pages, with steps of at most `rows` rows: it does not grow
   // with the length of a prompt.
   static int64_t ScoringBytes(const DecoderConfig& config, int64_t rows, int threads);

@@ -203,11 +203,14 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
   ASSIGN_OR_RETURN(impl->model, BpeModel::Create(impl->spec));
   impl->MakeMatchers();
   impl->MakePieces();
+  // The model and the pieces have what they need of the vocabulary; a second copy of it is tens of megabytes.
+  impl->spec.tokens = {};
+  impl->spec.merges = {};
+  impl->spec.scores = {};
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
 }
 
 int64_t Tokenizer::vocab_size() const { return static_cast<int64_t>(impl_->vocab_size); }
-const TokenizerSpec& Tokenizer::spec() const { return impl_->spec; }
 
 std::vector<int32_t> Tokenizer::Encode(std::string_view text, bool add_special) const {
   std::vector<int32_t> ids;

@@ -83,8 +83,6 @@ class Tokenizer {
   // the SentencePiece family a run of byte tokens that is not UTF-8 becomes one U+FFFD for each of its bytes.
   std::string Decode(std::span<const int32_t> ids, bool skip_special) const;
 
-  const TokenizerSpec& spec() const;
-
  private:
   friend class StreamingDetokenizer;
   struct Impl;
