@@ -1,6 +1,7 @@
 #include "plumbline/cli/output.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,16 +25,45 @@ Status Output::CheckWritable(const std::string& path) {
   return InvalidInput("output: got '{}', want a folder to write in ({})", std::strerror(errno), path);
 }
 
-Result<std::unique_ptr<Output>> Output::Open(const std::string& path) {
+Result<std::unique_ptr<Output>> Output::OpenFile(const std::string& path) {
   auto output = std::make_unique<Output>();
-  output->name_ = path.empty() ? "standard output" : path;
-  output->fd_ = STDOUT_FILENO;
-  if (path.empty()) return output;
-  output->fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  output->name_ = path;
+  output->fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (output->fd_ < 0)
     return InvalidInput("output: got '{}', want a writable file ({})", std::strerror(errno), path);
   output->owned_ = true;
+  // Two runs in one file would mix their records. A file system without locks is taken as it is.
+  if (flock(output->fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return InvalidInput("output: got a file that another run writes, want one of its own ({})", path);
   return output;
+}
+
+Result<std::unique_ptr<Output>> Output::Open(const std::string& path) {
+  if (path.empty()) {
+    auto output = std::make_unique<Output>();
+    output->name_ = "standard output";
+    output->fd_ = STDOUT_FILENO;
+    return output;
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<Output> output, OpenFile(path));
+  struct stat info;
+  if (fstat(output->fd_, &info) == 0 && S_ISREG(info.st_mode)) RETURN_IF_ERROR(output->KeepFirst(0));
+  return output;
+}
+
+Result<std::unique_ptr<Output>> Output::OpenToResume(const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Output> output, OpenFile(path));
+  struct stat info;
+  if (fstat(output->fd_, &info) != 0 || !S_ISREG(info.st_mode))
+    return InvalidInput("--resume: got something else, want a regular file ({})", path);
+  return output;
+}
+
+Status Output::KeepFirst(int64_t bytes) {
+  if (ftruncate(fd_, bytes) != 0 || lseek(fd_, bytes, SEEK_SET) < 0)
+    return Failed("output: got '{}', want the file cut to {} bytes ({})", std::strerror(errno), bytes, name_);
+  good_bytes_ = bytes;
+  return {};
 }
 
 Output::~Output() {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "plumbline/cli/output.h"
 #include "plumbline/cli/progress.h"
 #include "plumbline/cli/result_json.h"
+#include "plumbline/cli/resume.h"
 #include "plumbline/cli/score_text.h"
 #include "plumbline/pipelines/score_requests.h"
 
@@ -24,6 +26,7 @@ struct ScoreOptions : RunOptions {
   std::string layers;
   std::string hidden_states_out;
   int64_t stride = 0;
+  bool resume = false;
 };
 
 Result<std::vector<InputDocument>> ReadDocuments(const ScoreOptions& options) {
@@ -153,21 +156,69 @@ class ScoreListener : public EngineListener {
   std::vector<RequestResult> windows_;
 };
 
+Status CheckResume(const ScoreOptions& options, Format format) {
+  if (!options.resume) return {};
+  if (options.output.empty()) return InvalidInput("--resume: got no --output, want the file to go on with");
+  if (format != Format::kJsonl) {
+    return InvalidInput("--resume: got --format {}, want jsonl", options.format);
+  }
+  if (options.hidden_states != "none") {
+    return InvalidInput("--resume: got it with --hidden-states, want one of them");
+  }
+  return {};
+}
+
+// Where the results go, and which requests have theirs there already.
+struct Destination {
+  std::unique_ptr<Output> output;  // null: opened after the last check
+  ResumePoint done;
+};
+
+Result<Destination> FindDestination(const ScoreOptions& options, std::span<const InputDocument> inputs) {
+  Destination destination;
+  if (!options.resume) return destination;
+  ASSIGN_OR_RETURN(destination.output, Output::OpenToResume(options.output));
+  ASSIGN_OR_RETURN(destination.done, FindResumePoint(options.output, inputs));
+  return destination;
+}
+
+Status CheckDone(const ScoreOptions& options, const ResumePoint& done, const ReceiptContext& receipt,
+                 std::span<const InputDocument> inputs) {
+  if (done.records == 0) return {};
+  const Runtime& runtime = *receipt.runtime;
+  ASSIGN_OR_RETURN(const ScoreDocument last,
+                   TokenizeDocument(inputs[done.records - 1], runtime.tokenizer(), !options.no_bos));
+  const ResumedRun run = {.receipt = receipt,
+                          .last_document = last,
+                          .top_k = std::min<int64_t>(options.top_logprobs, runtime.config().vocab),
+                          .max_logits = options.max_logit};
+  return CheckLastRecord(done, run, options.output);
+}
+
 Status Run(const ScoreOptions& options, const std::atomic<bool>& cancelled) {
   ASSIGN_OR_RETURN(const Format format, ToFormat(options));
+  RETURN_IF_ERROR(CheckResume(options, format));
   ASSIGN_OR_RETURN(EngineOptions engine_options, ToEngineOptions(options));
   RETURN_IF_ERROR(ReadHiddenStates(options, engine_options));
   engine_options.cancelled = &cancelled;
   RETURN_IF_ERROR(Output::CheckWritable(options.output));
   RETURN_IF_ERROR(Output::CheckWritable(options.hidden_states_out));
   ASSIGN_OR_RETURN(const std::vector<InputDocument> inputs, ReadDocuments(options));
+  ASSIGN_OR_RETURN(Destination destination, FindDestination(options, inputs));
   ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, LoadRuntime(options));
-  ASSIGN_OR_RETURN(const Work work, MakeWork(options, *runtime, inputs));
+  const std::span<const InputDocument> left = std::span(inputs).subspan(destination.done.records);
+  ASSIGN_OR_RETURN(const Work work, MakeWork(options, *runtime, left));
   const ReceiptContext receipt{.runtime = runtime.get(), .chunk_size = engine_options.chunk_size};
   ASSIGN_OR_RETURN(Engine engine, Engine::Create(*runtime, engine_options));
   RETURN_IF_ERROR(engine.Check(work.requests));
+  RETURN_IF_ERROR(CheckDone(options, destination.done, receipt, inputs));
 
-  ASSIGN_OR_RETURN(const std::unique_ptr<Output> output, Output::Open(options.output));
+  std::unique_ptr<Output>& output = destination.output;
+  if (output == nullptr) {
+    ASSIGN_OR_RETURN(output, Output::Open(options.output));
+  } else {
+    RETURN_IF_ERROR(output->KeepFirst(destination.done.bytes));
+  }
   std::unique_ptr<HiddenStatesFile> hidden_states;
   if (engine_options.hidden_states != ReturnHiddenStates::kNone) {
     ASSIGN_OR_RETURN(hidden_states, HiddenStatesFile::Create(
@@ -202,6 +253,8 @@ Command AddScore(CLI::App& app, const std::atomic<bool>& cancelled) {
   command->add_option("--hidden-states-out", options->hidden_states_out, "a .safetensors file for them");
   command->add_option("--stride", options->stride,
                       "score documents longer than the context in windows begun every N tokens");
+  command->add_flag("--resume", options->resume,
+                    "go on where the interrupted run that wrote --output stopped");
   AddRunOptions(*command, *options);
   AddEngineOptions(*command, *options);
   AddOutputOptions(*command, *options);
