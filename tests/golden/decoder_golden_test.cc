@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
 
+#include "golden_files.h"
 #include "plumbline/io/mapped_file.h"
 #include "plumbline/io/safetensors.h"
 #include "plumbline/nn/logits_postprocess.h"
@@ -18,7 +18,7 @@
 namespace plumbline {
 namespace {
 
-const std::filesystem::path kGolden = std::filesystem::path(PLUMBLINE_SOURCE_DIR) / "tests/golden";
+const std::filesystem::path kGolden = GoldenFolder();
 
 // Both sides are float32 over a few layers; states reach some tens.
 constexpr float kTolerance = 1e-4f;
@@ -140,14 +140,7 @@ INSTANTIATE_TEST_SUITE_P(Models, TinyModelGolden, testing::ValuesIn(TinyModels()
                          [](const auto& info) { return info.param; });
 
 TEST(DefaultModelGolden, HiddenStatesAndLogits) {
-  const std::string command = std::string(PLUMBLINE_SOURCE_DIR) + "/scripts/fetch_model";
-  FILE* pipe = popen(command.c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
-  char line[4096] = "";
-  ASSERT_NE(std::fgets(line, sizeof line, pipe), nullptr);
-  ASSERT_EQ(pclose(pipe), 0);
-  line[std::strcspn(line, "\n")] = '\0';
-  const auto runtime = Load(line);
+  const auto runtime = Load(DefaultModel());
   ASSERT_NE(runtime, nullptr);
   const GoldenFile golden(kGolden / "default_model/golden.safetensors");
   for (int i = 0; i < 3; ++i) {

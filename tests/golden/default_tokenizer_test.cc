@@ -1,0 +1,53 @@
+// The default model's tokenizer, read from GGUF metadata, against the ids Hugging Face's gives
+// (tools/golden/make_tokenizers.py).
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "golden_files.h"
+#include "plumbline/io/mapped_file.h"
+#include "plumbline/pipelines/checkpoint_text.h"
+
+namespace plumbline {
+namespace {
+
+std::string FromBase64(const std::string& text) {
+  static const std::string kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    if (c == '=') break;
+    bits = bits << 6 | static_cast<uint32_t>(kDigits.find(c));
+    count += 6;
+    if (count >= 8) bytes += static_cast<char>(bits >> (count -= 8));
+  }
+  return bytes;
+}
+
+TEST(DefaultTokenizerGolden, IdsAndTextsAreTheReferences) {
+  const auto checkpoint = Checkpoint::Open(DefaultModel()).value();
+  const auto tokenizer = LoadTokenizer(*checkpoint, 49152).value();
+  const MappedFile file =
+      MappedFile::Open((GoldenFolder() / "default_model/tokenizer_ids.json").string()).value();
+  const auto golden = nlohmann::json::parse(file.bytes().begin(), file.bytes().end());
+  ASSERT_GE(golden.size(), 100u);
+  for (const auto& item : golden) {
+    const bool plain = item.contains("text");
+    const std::string text =
+        plain ? item["text"].get<std::string>() : FromBase64(item["base64"].get<std::string>());
+    const auto want = item["ids"].get<std::vector<int32_t>>();
+    EXPECT_EQ(tokenizer->Encode(text, /*add_special=*/true), want) << text;
+    // Nothing is lost between ids and text, but for the few bytes the vocabulary has no token for.
+    if (plain && text.find('\x1d') == std::string::npos) {
+      EXPECT_EQ(tokenizer->Decode(want, /*skip_special=*/false), text);
+    }
+    StreamingDetokenizer streaming(*tokenizer, /*skip_special=*/false);
+    std::string streamed;
+    for (const int32_t id : want) streamed += streaming.Push(id);
+    EXPECT_EQ(streamed + streaming.Flush(), tokenizer->Decode(want, /*skip_special=*/false));
+  }
+}
+
+}  // namespace
+}  // namespace plumbline
