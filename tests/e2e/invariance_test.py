@@ -35,14 +35,13 @@ class Digests(unittest.TestCase):
     def test_tiny_models(self):
         isas = cli.supported_isas()
         self.assertIn("avx2", isas)
-        requests = self.requests((2, 17, 65, 130, 200), 333)
-        for name in ("llama3", "gguf_llama"):
-            with self.subTest(name):
-                self.check(cli.model_path(name), requests, THREADS, CHUNKS, isas, "--compute", "bf16")
-        for name in ("mistral", "qwen2", "gguf_qwen3"):
+        # Token by token with more threads than processors is slow, so the full product gets short requests.
+        self.check(cli.model_path("llama3"), self.requests((2, 17, 66), 333), THREADS, CHUNKS, isas)
+        for name in ("gguf_llama", "mistral", "qwen2", "gguf_qwen3"):
             for compute in ("bf16", "f32"):
                 with self.subTest(name, compute=compute):
-                    self.check(cli.model_path(name), requests, (1, 3), (7, "all"), isas, "--compute", compute)
+                    self.check(cli.model_path(name), self.requests((17, 65, 130, 200), 333), (1, 3), (7, "all"), isas,
+                               "--compute", compute)
 
     def test_default_model(self):
         isas = cli.supported_isas()
