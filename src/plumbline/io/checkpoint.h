@@ -44,7 +44,8 @@ class Checkpoint {
   // SHA-256 of the weight files' bytes, in name order for several. Reads them all.
   std::string Sha256Hex() const;
   void DropPages() const;
-  // Frees metadata, configuration and the table of tensors once a model is loaded: only path, size and digest remain.
+  // Frees metadata, configuration and the table of tensors once a model is loaded: only path, size and digest
+  // remain.
   void ForgetContents();
 
  private:
