@@ -69,9 +69,6 @@ Status ReadRope(const ModelSource& source, DecoderConfig& c) {
   const auto key = [&](std::string_view name) { return fmt::format("{}.{}", group, name); };
   ASSIGN_OR_RETURN(const double theta, source.FloatOr("rope_theta", 10000.0));
   ASSIGN_OR_RETURN(c.rope_theta, source.FloatOr(key("rope_theta"), theta));
-  if (!(c.rope_theta > 0)) {
-    return InvalidInput("rope_theta: got {}, want above 0 ({})", c.rope_theta, source.checkpoint().path());
-  }
   ASSIGN_OR_RETURN(const double partial, source.FloatOr(key("partial_rotary_factor"), 1.0));
   ASSIGN_OR_RETURN(const double top_partial, source.FloatOr("partial_rotary_factor", 1.0));
   if (partial != 1.0 || top_partial != 1.0) {
@@ -106,11 +103,6 @@ Status ReadRope(const ModelSource& source, DecoderConfig& c) {
                         source.checkpoint().path());
   }
   ASSIGN_OR_RETURN(s.factor, source.Float(key("factor")));
-  if (!(s.factor >= 1.0) || !(s.original_max_position > 0)) {
-    return InvalidInput(
-        "rope scaling: got factor {} over {} positions, want at least 1 over more than 0 ({})", s.factor,
-        s.original_max_position, source.checkpoint().path());
-  }
   return {};
 }
 
@@ -130,6 +122,7 @@ Result<DecoderConfig> ReadCommonConfig(const ModelSource& source) {
   RETURN_IF_ERROR(ReadSizes(source, c));
   RETURN_IF_ERROR(ReadVocab(source, c));
   RETURN_IF_ERROR(ReadRope(source, c));
+  RETURN_IF_ERROR(ValidateRope(c.head_dim, c.rope_theta, c.rope_scaling));
   c.rope_factors =
       source.is_gguf() && source.HasTensor("rope_freqs.weight");  // GGUF's form of llama3 scaling
   ASSIGN_OR_RETURN(const double eps, source.FloatOr("rms_norm_eps", 1e-6));

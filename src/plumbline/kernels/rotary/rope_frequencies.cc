@@ -11,13 +11,22 @@ namespace {
 
 constexpr double kTwoPi = 6.283185307179586;
 
-double Llama3(double inv_freq, const RopeScaling& scaling) {
-  const double wavelength = kTwoPi / inv_freq;
-  if (wavelength < scaling.original_max_position / scaling.high_freq_factor) return inv_freq;
-  if (wavelength > scaling.original_max_position / scaling.low_freq_factor) return inv_freq / scaling.factor;
-  const double smooth = (scaling.original_max_position / wavelength - scaling.low_freq_factor) /
-                        (scaling.high_freq_factor - scaling.low_freq_factor);
-  return (1.0 - smooth) * inv_freq / scaling.factor + smooth * inv_freq;
+// The reference works on float32 tensors, and far positions multiply what each of its roundings does to a
+// frequency: so every step here is a float32 operation, in its order.
+
+float Llama3(float inv_freq, const RopeScaling& scaling) {
+  const auto factor = static_cast<float>(scaling.factor);
+  const auto low = static_cast<float>(scaling.low_freq_factor);
+  const auto original = static_cast<float>(scaling.original_max_position);
+  const float wavelength = static_cast<float>(kTwoPi) / inv_freq;
+  if (wavelength < static_cast<float>(scaling.original_max_position / scaling.high_freq_factor))
+    return inv_freq;
+  if (wavelength > static_cast<float>(scaling.original_max_position / scaling.low_freq_factor)) {
+    return inv_freq / factor;
+  }
+  const float smooth =
+      (original / wavelength - low) / static_cast<float>(scaling.high_freq_factor - scaling.low_freq_factor);
+  return (1.0f - smooth) * inv_freq / factor + smooth * inv_freq;
 }
 
 // The part of the spectrum, as indices of inv_freq, over which YaRN goes from extrapolation to interpolation.
@@ -25,8 +34,17 @@ struct Ramp {
   double low;
   double high;
 
-  double At(int64_t i) const { return std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0); }
+  float At(int64_t i) const {
+    const float position = (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low);
+    return std::clamp(position, 0.0f, 1.0f);
+  }
 };
+
+float Yarn(float power, float ramp, const RopeScaling& scaling) {
+  const float extrapolation = 1.0f - ramp;
+  const float slow = 1.0f / (static_cast<float>(scaling.factor) * power);
+  return slow * (1.0f - extrapolation) + 1.0f / power * extrapolation;
+}
 
 Ramp YarnRamp(int64_t rotary_dim, double theta, const RopeScaling& scaling) {
   const auto dim = static_cast<double>(rotary_dim);
@@ -94,23 +112,23 @@ RopeFrequencies MakeRopeFrequencies(int64_t rotary_dim, double theta, const Rope
   const double log_theta = LogD(theta);
   RopeFrequencies frequencies;
   for (int64_t i = 0; i < rotary_dim / 2; ++i) {
-    // The reference rounds the exponent to float32, which matters where rotary_dim is no power of two.
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(rotary_dim);
-    double inv_freq = ExpD(-static_cast<double>(exponent) * log_theta);
+    const auto power = static_cast<float>(ExpD(static_cast<double>(exponent) * log_theta));
+    float inv_freq = 1.0f / power;
     switch (scaling.type) {
       case RopeScaling::Type::kNone:
         break;
       case RopeScaling::Type::kLinear:
-        inv_freq /= scaling.factor;
+        inv_freq /= static_cast<float>(scaling.factor);
         break;
       case RopeScaling::Type::kLlama3:
         inv_freq = Llama3(inv_freq, scaling);
         break;
       case RopeScaling::Type::kYarn:
-        inv_freq = inv_freq / scaling.factor * ramp.At(i) + inv_freq * (1.0 - ramp.At(i));
+        inv_freq = Yarn(power, ramp.At(i), scaling);
         break;
     }
-    frequencies.inv_freq.push_back(static_cast<float>(inv_freq));
+    frequencies.inv_freq.push_back(inv_freq);
   }
   if (yarn) frequencies.attention_factor = static_cast<float>(YarnAttentionFactor(scaling));
   return frequencies;

@@ -45,8 +45,9 @@ struct RopeFrequencies {
 Status ValidateRope(int64_t rotary_dim, double theta, const RopeScaling& scaling);
 
 // inv_freq[i] = theta^(-2 i / rotary_dim), then the scaling, as Hugging Face transformers'
-// ROPE_INIT_FUNCTIONS define them; computed in float64 by the project's own functions, rounded once. (The
-// exponent 2 i / rotary_dim is a float32 quotient, as there.) The arguments pass ValidateRope.
+// ROPE_INIT_FUNCTIONS define them, every step in float32 as there: far positions multiply the difference.
+// Only the power itself is computed in float64, by the project's own functions, and rounded once. The
+// arguments pass ValidateRope.
 RopeFrequencies MakeRopeFrequencies(int64_t rotary_dim, double theta, const RopeScaling& scaling);
 
 // inv_freq[i] /= factors[i] in float32, one factor for each frequency (GGUF's rope_freqs.weight).
