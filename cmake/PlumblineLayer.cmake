@@ -7,6 +7,10 @@
 
 set(PLUMBLINE_WARNINGS -Wall -Wextra -Werror -Wno-ignored-attributes -Wno-psabi
     -Wno-missing-field-initializers -Wno-maybe-uninitialized -Wno-restrict)
+# The fuzz build is clang's, whose warnings are others; the code is kept free of g++'s.
+if(PLUMBLINE_FUZZ)
+  set(PLUMBLINE_WARNINGS -w)
+endif()
 # numerics contract, section 1: no contraction, no fast-math. x86-64-v3 (AVX2 + FMA) is the baseline.
 set(PLUMBLINE_CODEGEN -ffp-contract=off -fno-fast-math -fno-math-errno -march=x86-64-v3)
 if(PLUMBLINE_SANITIZE)
