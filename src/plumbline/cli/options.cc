@@ -1,11 +1,13 @@
 #include "plumbline/cli/options.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
+#include <cstring>
 #include <thread>
 
 #include "plumbline/cli/progress.h"
-#include "plumbline/io/mapped_file.h"
 
 namespace plumbline::cli {
 namespace {
@@ -110,8 +112,17 @@ Result<std::vector<int32_t>> ParseIdList(const std::string& what, const std::str
 }
 
 Result<std::string> ReadTextFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::Open(path));
-  return std::string(file.bytes().begin(), file.bytes().end());
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (file == nullptr)
+    return InvalidInput("file: got {}, want a readable file ({})", std::strerror(errno), path);
+  std::string text;
+  char block[1 << 16];
+  while (const size_t bytes = std::fread(block, 1, sizeof block, file.get())) text.append(block, bytes);
+  if (std::ferror(file.get())) {
+    return InvalidInput("file: got {}, want a readable file ({})", std::strerror(errno), path);
+  }
+  if (text.empty()) return InvalidInput("file: got 0 bytes, want a text that is not empty ({})", path);
+  return text;
 }
 
 }  // namespace plumbline::cli

@@ -43,7 +43,7 @@ Result<std::unique_ptr<Runtime>> LoadRuntime(const RunOptions& options);
 // "1,2,3" as ids or indices of 0 or more; `what` names the option in errors.
 Result<std::vector<int32_t>> ParseIdList(const std::string& what, const std::string& text);
 
-// A whole file; an error names the path.
+// A whole file, pipes included, of at least one byte; an error names the path.
 Result<std::string> ReadTextFile(const std::string& path);
 
 }  // namespace plumbline::cli
