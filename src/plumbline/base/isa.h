@@ -20,4 +20,11 @@ std::vector<Isa> SupportedIsas();
 // "auto" is the strongest supported. An unknown name or one this machine lacks is an error.
 Result<Isa> ParseIsa(std::string_view name);
 
+// The one of three that belongs to `isa`: how an operation picks its table of kernels.
+template <typename T>
+const T& ForIsa(Isa isa, const T& avx2, const T& avx512, const T& avx512_bf16) {
+  if (isa == Isa::kAvx2) return avx2;
+  return isa == Isa::kAvx512 ? avx512 : avx512_bf16;
+}
+
 }  // namespace plumbline

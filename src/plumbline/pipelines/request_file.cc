@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "plumbline/base/json_depth.h"
+
 namespace plumbline {
 namespace {
 
@@ -11,25 +13,6 @@ using nlohmann::json;
 
 // Deeper nesting than a request can have is refused before the parser recurses into it.
 constexpr int kMaxDepth = 8;
-
-bool TooDeep(std::string_view line) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 Result<std::vector<int32_t>> ReadTokens(const json& value, std::string_view place) {
   std::vector<int32_t> tokens;
@@ -52,7 +35,7 @@ Result<std::string> ReadText(const json& object, const char* field, std::string_
 }
 
 Result<InputDocument> ParseLine(std::string_view line, size_t number, const std::string& place) {
-  if (TooDeep(line))
+  if (JsonNestsDeeperThan(line, kMaxDepth))
     return InvalidInput("request: got nesting deeper than {}, want one object ({})", kMaxDepth, place);
   const json object = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (object.is_discarded())

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "plumbline/base/json_depth.h"
 #include "plumbline/text/byte_alphabet.h"
 #include "plumbline/text/tokenizer_json_parts.h"
 #include "plumbline/text/utf8.h"
@@ -16,25 +17,6 @@ using Spec = TokenizerSpec;
 
 // Real files nest about eight deep.
 constexpr int kMaxDepth = 64;
-
-bool IsTooDeep(std::string_view json) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < json.size(); ++i) {
-    const char c = json[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 Status ParseVocab(const JsonFields& fields, Spec& spec) {
   const Json* vocab = fields.Find("vocab");
@@ -181,7 +163,7 @@ const Json& Member(const Json& root, const char* name) {
 }  // namespace
 
 Result<TokenizerSpec> ParseTokenizerJson(std::string_view json, std::string_view where) {
-  if (IsTooDeep(json))
+  if (JsonNestsDeeperThan(json, kMaxDepth))
     return InvalidInput("tokenizer.json: got more than {} levels, want fewer ({})", kMaxDepth, where);
   const Json root = Json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
   if (!root.is_object()) return InvalidInput("tokenizer.json: got no JSON object, want one ({})", where);

@@ -8,15 +8,8 @@ namespace plumbline {
 namespace {
 
 const ActivationKernels& Kernels(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return isa_avx2::kActivationKernels;
-    case Isa::kAvx512:
-      return isa_avx512::kActivationKernels;
-    case Isa::kAvx512Bf16:
-      break;
-  }
-  return isa_avx512_bf16::kActivationKernels;
+  return ForIsa(isa, isa_avx2::kActivationKernels, isa_avx512::kActivationKernels,
+                isa_avx512_bf16::kActivationKernels);
 }
 
 }  // namespace

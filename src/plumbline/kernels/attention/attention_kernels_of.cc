@@ -3,15 +3,8 @@
 namespace plumbline {
 
 const AttentionKernels& AttentionKernelsOf(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx512Bf16:
-      return isa_avx512_bf16::kAttentionKernels;
-    case Isa::kAvx512:
-      return isa_avx512::kAttentionKernels;
-    case Isa::kAvx2:
-      break;
-  }
-  return isa_avx2::kAttentionKernels;
+  return ForIsa(isa, isa_avx2::kAttentionKernels, isa_avx512::kAttentionKernels,
+                isa_avx512_bf16::kAttentionKernels);
 }
 
 }  // namespace plumbline

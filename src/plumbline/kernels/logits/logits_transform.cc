@@ -11,15 +11,8 @@ namespace plumbline {
 namespace {
 
 const LogitsTransformKernels& KernelsFor(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return isa_avx2::kLogitsTransformKernels;
-    case Isa::kAvx512:
-      return isa_avx512::kLogitsTransformKernels;
-    case Isa::kAvx512Bf16:
-      break;
-  }
-  return isa_avx512_bf16::kLogitsTransformKernels;
+  return ForIsa(isa, isa_avx2::kLogitsTransformKernels, isa_avx512::kLogitsTransformKernels,
+                isa_avx512_bf16::kLogitsTransformKernels);
 }
 
 }  // namespace

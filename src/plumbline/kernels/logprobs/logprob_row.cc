@@ -6,15 +6,8 @@
 namespace plumbline {
 
 const LogProbKernels& LogProbKernelsFor(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return isa_avx2::kLogProbKernels;
-    case Isa::kAvx512:
-      return isa_avx512::kLogProbKernels;
-    case Isa::kAvx512Bf16:
-      break;
-  }
-  return isa_avx512_bf16::kLogProbKernels;
+  return ForIsa(isa, isa_avx2::kLogProbKernels, isa_avx512::kLogProbKernels,
+                isa_avx512_bf16::kLogProbKernels);
 }
 
 OutputPosition PositionOf(const LogProbInputs& in, int64_t output) {

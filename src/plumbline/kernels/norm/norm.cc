@@ -8,15 +8,7 @@ namespace plumbline {
 namespace {
 
 const NormKernels& Kernels(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return isa_avx2::kNormKernels;
-    case Isa::kAvx512:
-      return isa_avx512::kNormKernels;
-    case Isa::kAvx512Bf16:
-      break;
-  }
-  return isa_avx512_bf16::kNormKernels;
+  return ForIsa(isa, isa_avx2::kNormKernels, isa_avx512::kNormKernels, isa_avx512_bf16::kNormKernels);
 }
 
 }  // namespace

@@ -9,15 +9,7 @@ namespace plumbline {
 namespace {
 
 const RotaryKernels& Kernels(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return isa_avx2::kRotaryKernels;
-    case Isa::kAvx512:
-      return isa_avx512::kRotaryKernels;
-    case Isa::kAvx512Bf16:
-      break;
-  }
-  return isa_avx512_bf16::kRotaryKernels;
+  return ForIsa(isa, isa_avx2::kRotaryKernels, isa_avx512::kRotaryKernels, isa_avx512_bf16::kRotaryKernels);
 }
 
 }  // namespace

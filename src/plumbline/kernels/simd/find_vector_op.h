@@ -9,15 +9,7 @@
 namespace plumbline {
 
 inline const VectorOps& VectorOpsOf(Isa isa) {
-  switch (isa) {
-    case Isa::kAvx2:
-      return isa_avx2::kVectorOps;
-    case Isa::kAvx512:
-      return isa_avx512::kVectorOps;
-    case Isa::kAvx512Bf16:
-      break;
-  }
-  return isa_avx512_bf16::kVectorOps;
+  return ForIsa(isa, isa_avx2::kVectorOps, isa_avx512::kVectorOps, isa_avx512_bf16::kVectorOps);
 }
 
 // Null where there is none of that name.
