@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "plumbline/pipelines/request_file.h"
+#include "plumbline/io/request_lines.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)plumbline::ParseRequestLines({reinterpret_cast<const char*>(data), size}, "fuzz");

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "plumbline/io/request_lines.h"
 #include "plumbline/pipelines/request.h"
-#include "plumbline/pipelines/request_file.h"
 #include "plumbline/text/tokenizer.h"
 
 namespace plumbline {

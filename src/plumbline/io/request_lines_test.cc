@@ -1,4 +1,4 @@
-#include "plumbline/pipelines/request_file.h"
+#include "plumbline/io/request_lines.h"
 
 #include <gtest/gtest.h>
 
