@@ -22,6 +22,7 @@ struct GenerateOptions : RunOptions {
   std::vector<std::string> stop;
   std::vector<int32_t> stop_ids;
   bool ignore_eos = false;
+  int32_t draft_ngram = 0;
   bool logprobs = false;
   int32_t top_logprobs = 0;
   bool max_logit = false;
@@ -75,6 +76,9 @@ Result<Request> MakeRequest(const GenerateOptions& options, const Runtime& runti
   if (options.has_prompt == !options.tokens.empty()) {
     return InvalidInput("input: got both or none of -p and --tokens, want one");
   }
+  if (options.draft_ngram < 0 || options.draft_ngram > kMaxDraftTokens) {
+    return InvalidInput("--draft-ngram: got {}, want 0 to {}", options.draft_ngram, kMaxDraftTokens);
+  }
   if (options.new_tokens < 1) return InvalidInput("-n: got {}, want at least 1", options.new_tokens);
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return InvalidInput("--stop: got an empty string, want text");
@@ -93,6 +97,7 @@ Result<Request> MakeRequest(const GenerateOptions& options, const Runtime& runti
   request.max_new_tokens = options.new_tokens;
   request.sampling = options.sampling;
   request.stop_ids = options.stop_ids;
+  request.draft_tokens = options.draft_ngram;
   if (!options.ignore_eos) {
     request.stop_ids.insert(request.stop_ids.end(), runtime.stop_ids().begin(), runtime.stop_ids().end());
   }
@@ -171,6 +176,10 @@ Command AddGenerate(CLI::App& app, const std::atomic<bool>& cancelled) {
   command->add_option("--stop", options->stop, "text that ends the generation (repeatable)");
   command->add_option("--stop-id", options->stop_ids, "token id that ends the generation (repeatable)");
   command->add_flag("--ignore-eos", options->ignore_eos, "go on past the model's end tokens");
+  command
+      ->add_option("--draft-ngram", options->draft_ngram,
+                   "tokens to guess from the text so far and check in one step; changes no result")
+      ->capture_default_str();
   command->add_flag("--logprobs", options->logprobs, "log-probs of the generated tokens");
   command->add_option("--top-logprobs", options->top_logprobs, "alternatives a token")->capture_default_str();
   command->add_flag("--max-logit", options->max_logit,

@@ -38,6 +38,8 @@ void AddEngineOptions(CLI::App& command, RunOptions& options) {
   command.add_option("--batch-size", options.batch_size, "sequences in flight")->capture_default_str();
   command.add_option("--kv-page-size", options.kv_page_size, "tokens a KV page, a multiple of 64")
       ->capture_default_str();
+  command.add_flag("--no-prefix-cache", options.no_prefix_cache,
+                   "run every request's tokens, also where requests begin alike");
 }
 
 void AddOutputOptions(CLI::App& command, RunOptions& options) {
@@ -69,7 +71,9 @@ Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
 }
 
 Result<EngineOptions> ToEngineOptions(const RunOptions& options) {
-  EngineOptions out{.batch_size = options.batch_size, .page_size = options.kv_page_size};
+  EngineOptions out{.batch_size = options.batch_size,
+                    .page_size = options.kv_page_size,
+                    .prefix_cache = !options.no_prefix_cache};
   out.chunk_size = 0;
   if (options.chunk_size != "all") {
     const char* end = options.chunk_size.data() + options.chunk_size.size();

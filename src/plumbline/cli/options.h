@@ -23,6 +23,7 @@ struct RunOptions {
   std::string chunk_size = "512";
   int64_t batch_size = 16;
   int64_t kv_page_size = 64;
+  bool no_prefix_cache = false;
   std::string format = "text";
   std::string output;
   bool quiet = false;
@@ -30,7 +31,7 @@ struct RunOptions {
 
 void AddModelOption(CLI::App& command, RunOptions& options);
 void AddRunOptions(CLI::App& command, RunOptions& options);     // compute, threads, ranks, isa
-void AddEngineOptions(CLI::App& command, RunOptions& options);  // chunk, batch and page size
+void AddEngineOptions(CLI::App& command, RunOptions& options);  // chunk, batch and page size, prefixes
 void AddOutputOptions(CLI::App& command, RunOptions& options);  // format, output, quiet
 
 Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options);

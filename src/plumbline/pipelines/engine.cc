@@ -1,13 +1,11 @@
 #include "plumbline/pipelines/engine.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
 #include "plumbline/base/memory.h"
-#include "plumbline/kernels/logprobs/logprobs.h"
-#include "plumbline/pipelines/prompt_logprobs.h"
+#include "plumbline/pipelines/draft.h"
 
 namespace plumbline {
 namespace {
@@ -47,7 +45,8 @@ Engine::Engine(const Runtime& runtime, EngineOptions options)
       options_(std::move(options)),
       context_(runtime.context()),
       pool_(runtime.decoder().Kv(options_.page_size),
-            options_.kv_bytes > 0 ? options_.kv_bytes : AvailableMemoryBytes()) {}
+            options_.kv_bytes > 0 ? options_.kv_bytes : AvailableMemoryBytes()),
+      prefixes_(pool_, options_.prefix_cache, options_.prefix_cache_bytes) {}
 
 Result<Engine> Engine::Create(const Runtime& runtime, EngineOptions options) {
   if (options.chunk_size < 0) return InvalidInput("--chunk-size: got {}, want 0 or more", options.chunk_size);
@@ -94,22 +93,38 @@ Status Engine::Check(std::span<const Request> requests) const {
   return {};
 }
 
-Status Engine::Run(std::span<const Request> requests, EngineListener& listener) {
-  RETURN_IF_ERROR(Check(requests));
-  int64_t longest = 1, total = 0, done = 0;
+// Memory for the largest step that the requests can make.
+Status Engine::Prepare(std::span<const Request> requests) {
+  int64_t longest = 1, total = 0, drafts = 0;
   for (const Request& request : requests) {
     longest = std::max<int64_t>(longest, static_cast<int64_t>(request.tokens.size()));
     total += static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens;
+    drafts = std::max<int64_t>(drafts, request.draft_tokens);
   }
   row_budget_ = StepRows(runtime_->config(), options_, longest, runtime_->options().threads);
-  const int64_t max_rows = std::min(row_budget_, total) + options_.batch_size;
+  const int64_t in_flight = std::min<int64_t>(options_.batch_size, static_cast<int64_t>(requests.size()));
+  const int64_t max_rows = std::min(row_budget_, total) + in_flight * (1 + drafts);
   ASSIGN_OR_RETURN(workspace_, DecoderWorkspace::Allocate(runtime_->config(), max_rows));
   captured_.clear();
   for (size_t i = 0; i < options_.layers.size(); ++i) {
     ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(DType::kF32, {max_rows, runtime_->config().hidden}));
     captured_.push_back(std::move(tensor));
   }
+  // What an earlier run that failed left behind.
+  for (Sequence& sequence : active_) prefixes_.Retire(pool_, sequence);
+  active_.clear();
+  done_.clear();
   next_request_ = next_result_ = 0;
+  stats_ = {};
+  return {};
+}
+
+Status Engine::Run(std::span<const Request> requests, EngineListener& listener) {
+  RETURN_IF_ERROR(Check(requests));
+  RETURN_IF_ERROR(Prepare(requests));
+  int64_t total = 0;
+  for (const Request& request : requests)
+    total += static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens;
   while (next_result_ < requests.size()) {
     if (options_.cancelled != nullptr && options_.cancelled->load(std::memory_order_relaxed)) {
       return std::unexpected(Error{ErrorCode::kCancelled, fmt::format("interrupted: {} of {} requests done",
@@ -117,8 +132,7 @@ Status Engine::Run(std::span<const Request> requests, EngineListener& listener) 
     }
     RETURN_IF_ERROR(Admit(requests));
     RETURN_IF_ERROR(Step(listener));
-    done += inputs_.rows();
-    listener.OnProgress(done, total);
+    listener.OnProgress(stats_.rows_run + stats_.rows_reused - stats_.drafts_rejected, total);
     Retire();
     while (done_.contains(next_result_)) {
       RETURN_IF_ERROR(listener.OnResult(next_result_, std::move(done_.extract(next_result_).mapped())));
@@ -129,38 +143,62 @@ Status Engine::Run(std::span<const Request> requests, EngineListener& listener) 
 }
 
 Status Engine::Admit(std::span<const Request> requests) {
+  const DecoderConfig& config = runtime_->config();
   while (next_request_ < requests.size() && static_cast<int64_t>(active_.size()) < options_.batch_size) {
     const Request& request = requests[next_request_];
-    Sequence sequence;
     const int64_t length = static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens;
-    ASSIGN_OR_RETURN(const bool fits, pool_.Acquire(pool_.PagesFor(length), sequence.pages));
-    if (!fits) break;
-    sequence.index = next_request_++;
+    Sequence sequence;
+    sequence.index = next_request_;
     sequence.request = &request;
+    sequence.reads_prefix = !request.max_logits && options_.hidden_states == ReturnHiddenStates::kNone;
     RequestResult& result = sequence.result;
     result.tokens.reserve(length);
     result.tokens = request.tokens;
     result.prompt_tokens = static_cast<int64_t>(request.tokens.size());
     result.first_logprob = std::min(request.score_from, result.prompt_tokens);
-    result.top_k = static_cast<int32_t>(std::min<int64_t>(request.top_logprobs, runtime_->config().vocab));
-    if (request.max_logits)
-      result.max_logits.assign(runtime_->config().layers * runtime_->config().heads, kNegInf);
+    result.top_k = static_cast<int32_t>(std::min<int64_t>(request.top_logprobs, config.vocab));
+    if (request.max_logits) result.max_logits.assign(config.layers * config.heads, kNegInf);
+    ASSIGN_OR_RETURN(const bool fits, prefixes_.Admit(pool_, sequence, length, active_.empty()));
+    if (!fits) break;
     active_.push_back(std::move(sequence));
+    ++next_request_;
   }
   return {};
 }
 
-Status Engine::Step(EngineListener& listener) {
-  std::vector<Sequence*> sequences;
-  for (Sequence& sequence : active_) sequences.push_back(&sequence);
-  const std::vector<StepEntry> entries = PlanStep(sequences, row_budget_);
-  inputs_.Build(entries);
+// The sequences that have rows to run: one whose prefix an earlier one is about to run waits for it.
+void Engine::ChooseSequences() {
+  runnable_.clear();
+  for (auto sequence = active_.begin(); sequence != active_.end(); ++sequence) {
+    if (!sequence->started) {
+      if (std::any_of(active_.begin(), sequence,
+                      [&](const Sequence& earlier) { return prefixes_.Awaits(*sequence, earlier); })) {
+        continue;
+      }
+      stats_.rows_reused += prefixes_.Start(pool_, *sequence);
+    }
+    Draft(*sequence);
+    runnable_.push_back(&*sequence);
+  }
+}
 
+void Engine::Draft(Sequence& sequence) const {
+  sequence.drafts.clear();
+  const Request& request = *sequence.request;
+  const bool observed = request.max_logits || options_.hidden_states != ReturnHiddenStates::kNone;
+  if (request.draft_tokens == 0 || observed || sequence.NextKind() != RowKind::kSample) return;
+  // The row that accepts the last draft gives one token more.
+  const int64_t wanted =
+      request.max_new_tokens - (static_cast<int64_t>(sequence.result.tokens.size()) - sequence.prompt_size());
+  ProposeDrafts(sequence.result.tokens, std::min<int64_t>(request.draft_tokens, wanted - 1), sequence.drafts);
+}
+
+Status Engine::Forward() {
   DecoderObservers observers;
   const bool max_logits =
-      std::ranges::any_of(entries, [](const StepEntry& e) { return e.sequence->request->max_logits; });
+      std::ranges::any_of(entries_, [](const StepEntry& e) { return e.sequence->request->max_logits; });
   if (max_logits) {
-    max_logits_.assign(runtime_->config().layers * entries.size() * runtime_->config().heads, kNegInf);
+    max_logits_.assign(runtime_->config().layers * entries_.size() * runtime_->config().heads, kNegInf);
     observers.max_logits = max_logits_.data();
   }
   captured_views_.clear();
@@ -169,8 +207,18 @@ Status Engine::Step(EngineListener& listener) {
   observers.hidden = captured_views_;
   RETURN_IF_ERROR(
       runtime_->decoder().Forward(context_, pool_.layout(), inputs_.Step(), observers, workspace_));
-  if (max_logits) TakeMaxLogits(entries);
+  if (max_logits) TakeMaxLogits(entries_);
+  return {};
+}
 
+Status Engine::Step(EngineListener& listener) {
+  ChooseSequences();
+  PlanStep(runnable_, row_budget_, entries_);
+  inputs_.Build(entries_);
+  RETURN_IF_ERROR(Forward());
+  stats_.rows_run += inputs_.rows();
+
+  const std::span<const StepEntry> entries = entries_;
   const auto scored = OfKind(entries, RowKind::kScore);
   const auto sampled = OfKind(entries, RowKind::kSample);
   const auto silent = OfKind(entries, RowKind::kSilent);
@@ -180,143 +228,23 @@ Status Engine::Step(EngineListener& listener) {
   if (!silent.empty()) RETURN_IF_ERROR(FinishSilent(silent, scored_rows + sampled_rows, listener));
   for (const StepEntry& entry : entries) {
     Sequence& sequence = *entry.sequence;
-    sequence.processed += entry.rows;
+    // Of a generating sequence all but the last token are in the cache: rows of rejected drafts do not count.
+    sequence.processed = entry.kind == RowKind::kSample
+                             ? static_cast<int64_t>(sequence.result.tokens.size()) - 1
+                             : sequence.processed + entry.rows;
     if (!sequence.generates() && sequence.processed == sequence.prompt_size()) sequence.finished = true;
+    prefixes_.Publish(pool_, sequence);
   }
-  return {};
-}
-
-void Engine::TakeMaxLogits(std::span<const StepEntry> entries) {
-  const int64_t layers = runtime_->config().layers, heads = runtime_->config().heads;
-  const int64_t batch = static_cast<int64_t>(entries.size());
-  for (int64_t b = 0; b < batch; ++b) {
-    std::vector<float>& result = entries[b].sequence->result.max_logits;
-    if (result.empty()) continue;
-    for (int64_t layer = 0; layer < layers; ++layer) {
-      const float* step = max_logits_.data() + (layer * batch + b) * heads;
-      float* all = result.data() + layer * heads;
-      for (int64_t h = 0; h < heads; ++h)
-        all[h] = (step[h] > all[h] || std::isnan(step[h])) ? step[h] : all[h];
-    }
+  for (Sequence& sequence : active_) {
+    if (!sequence.started) prefixes_.Extend(pool_, sequence);
   }
-}
-
-LogitsPostprocessInputs Engine::PostprocessInputs(std::span<const StepEntry> entries, int64_t first_row) {
-  local_offsets_.assign(1, 0);
-  for (const StepEntry& entry : entries) {
-    local_offsets_.push_back(local_offsets_.back() + static_cast<uint32_t>(entry.rows));
-  }
-  const int64_t rows = local_offsets_.back();
-  captured_rows_.clear();
-  for (const MatrixView<float>& view : captured_views_) captured_rows_.push_back(view.Rows(first_row, rows));
-  return {.h = workspace_.hidden.Rows(first_row, rows),
-          .input_row_offsets = local_offsets_,
-          .lm_head = &runtime_->decoder().head,
-          .norm = &runtime_->decoder().final_norm,
-          .return_hidden_states = options_.hidden_states,
-          .capture_hidden_states = captured_rows_};
-}
-
-Status Engine::FinishScored(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener) {
-  PromptLogProbs sink(context_, entries);
-  LogitsPostprocessInputs in = PostprocessInputs(entries, first_row);
-  in.return_logits = ReturnLogits::kAll;
-  in.sink = &sink;
-  ASSIGN_OR_RETURN(const LogitsPostprocessOutputs out, logits_postprocess(context_, in));
-  for (const StepEntry& entry : entries) {
-    for (float logprob : entry.sequence->result.logprobs) {
-      if (std::isnan(logprob)) {
-        return Failed("log-prob: got NaN, want a number (request {})", entry.sequence->request->id);
-      }
-    }
-  }
-  return EmitHiddenStates(entries, out, listener);
-}
-
-Status Engine::FinishSampled(std::span<const StepEntry> entries, int64_t first_row,
-                             EngineListener& listener) {
-  LogitsPostprocessInputs in = PostprocessInputs(entries, first_row);
-  in.return_logits = ReturnLogits::kLastToken;
-  ASSIGN_OR_RETURN(const LogitsPostprocessOutputs out, logits_postprocess(context_, in));
-  const MatrixView<const float> logits = out.last_logits->Matrix();
-  std::vector<uint32_t> sampled(entries.size()), tokens(entries.size(), 0);
-  std::vector<int32_t> top_n(entries.size());
-  const std::vector<uint8_t> echo(entries.size(), 0);
-  for (size_t b = 0; b < entries.size(); ++b) {
-    const Sequence& sequence = *entries[b].sequence;
-    ASSIGN_OR_RETURN(const int32_t token,
-                     SampleToken({logits.Row(b), static_cast<size_t>(logits.cols)}, sequence.result.tokens,
-                                 sequence.processed + 1, sequence.request->sampling, sampling_));
-    sampled[b] = static_cast<uint32_t>(token);
-    tokens[b] = static_cast<uint32_t>(sequence.result.tokens.back());
-    top_n[b] = std::max(1, sequence.result.top_k);
-  }
-  ASSIGN_OR_RETURN(const auto logprobs,
-                   compute_log_probabilities_ragged(context_, {.input_row_offsets = local_offsets_,
-                                                               .logits = std::nullopt,
-                                                               .next_token_logits = logits,
-                                                               .tokens = tokens,
-                                                               .sampled_tokens = sampled,
-                                                               .batch_top_n = top_n,
-                                                               .batch_echo = echo}));
-  RETURN_IF_ERROR(EmitHiddenStates(entries, out, listener));
-  for (size_t b = 0; b < entries.size(); ++b) {
-    RETURN_IF_ERROR(
-        TakeToken(*entries[b].sequence, static_cast<int32_t>(sampled[b]), *logprobs[b], listener));
-  }
-  return {};
-}
-
-Status Engine::FinishSilent(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener) {
-  if (options_.hidden_states == ReturnHiddenStates::kNone) return {};
-  LogitsPostprocessInputs in = PostprocessInputs(entries, first_row);
-  in.return_logits = ReturnLogits::kLastToken;
-  ASSIGN_OR_RETURN(const LogitsPostprocessOutputs out, logits_postprocess(context_, in));
-  return EmitHiddenStates(entries, out, listener);
-}
-
-Status Engine::EmitHiddenStates(std::span<const StepEntry> entries, const LogitsPostprocessOutputs& out,
-                                EngineListener& listener) {
-  if (out.hidden_states.empty()) return {};
-  const bool last_only = options_.hidden_states == ReturnHiddenStates::kLast ||
-                         options_.hidden_states == ReturnHiddenStates::kLastPerDevice;
-  std::vector<MatrixView<const float>> states;
-  for (size_t b = 0; b < entries.size(); ++b) {
-    const int64_t begin = last_only ? static_cast<int64_t>(b) : local_offsets_[b];
-    const int64_t rows = last_only ? 1 : entries[b].rows;
-    const int64_t first = entries[b].sequence->processed + entries[b].rows - rows;
-    states.clear();
-    for (const Tensor& tensor : out.hidden_states) states.push_back(tensor.Matrix().Rows(begin, rows));
-    RETURN_IF_ERROR(listener.OnHiddenStates(entries[b].sequence->index, first, states));
-  }
-  return {};
-}
-
-Status Engine::TakeToken(Sequence& sequence, int32_t token, const LogProbabilities& logprobs,
-                         EngineListener& listener) {
-  RequestResult& result = sequence.result;
-  const float logprob = logprobs.token_log_probabilities.front();
-  if (std::isnan(logprob))
-    return Failed("log-prob: got NaN, want a number (request {})", sequence.request->id);
-  const auto& top = logprobs.top_log_probabilities.front();
-  result.tokens.push_back(token);
-  result.logprobs.push_back(logprob);
-  for (int32_t i = 0; i < result.top_k; ++i) {
-    result.top.emplace_back(static_cast<int32_t>(top[i].first), top[i].second);
-  }
-  const int64_t generated = static_cast<int64_t>(result.tokens.size()) - result.prompt_tokens;
-  const bool stop_id =
-      std::ranges::find(sequence.request->stop_ids, token) != sequence.request->stop_ids.end();
-  const bool go_on = listener.OnToken(sequence.index, result);
-  if (stop_id || !go_on) result.finish_reason = FinishReason::kStop;
-  sequence.finished = stop_id || !go_on || generated == sequence.request->max_new_tokens;
   return {};
 }
 
 void Engine::Retire() {
   for (Sequence& sequence : active_) {
     if (!sequence.finished) continue;
-    pool_.Release(sequence.pages);
+    prefixes_.Retire(pool_, sequence);
     done_.emplace(sequence.index, std::move(sequence.result));
   }
   std::erase_if(active_, [](const Sequence& sequence) { return sequence.finished; });

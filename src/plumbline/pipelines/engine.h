@@ -16,6 +16,7 @@
 #include "plumbline/kernels/logprobs/logprobs.h"
 #include "plumbline/nn/logits_postprocess.h"
 #include "plumbline/pipelines/kv_pages.h"
+#include "plumbline/pipelines/prefix_reuse.h"
 #include "plumbline/pipelines/request.h"
 #include "plumbline/pipelines/runtime.h"
 #include "plumbline/pipelines/step_plan.h"
@@ -27,9 +28,19 @@ struct EngineOptions {
   int64_t batch_size = 16;   // sequences in flight
   int64_t page_size = 64;    // tokens a KV page; a multiple of 64
   int64_t kv_bytes = 0;      // the KV cache's limit; 0: what the machine has free
+  bool prefix_cache = true;  // requests that begin with the same tokens share pages (prefix_reuse.h)
+  int64_t prefix_cache_bytes = int64_t{256} << 20;  // pages kept although no sequence uses them
   ReturnHiddenStates hidden_states = ReturnHiddenStates::kNone;
   std::vector<int32_t> layers;                   // kSelectedLayers: ascending
   const std::atomic<bool>* cancelled = nullptr;  // looked at between steps
+};
+
+// What the last run did.
+struct EngineStats {
+  int64_t rows_run = 0;     // through the decoder
+  int64_t rows_reused = 0;  // of prompts, not run because a prefix was known
+  int64_t drafts_accepted = 0;
+  int64_t drafts_rejected = 0;  // run for nothing
 };
 
 // What the caller hears as the run goes on. Called from the thread that called Run.
@@ -58,6 +69,8 @@ class Engine {
   // Checks every request before running any.
   Status Run(std::span<const Request> requests, EngineListener& listener);
 
+  const EngineStats& stats() const { return stats_; }
+
   // Prompt rows of a step: `chunk_size` (or `longest`, where that is 0), fewer where the activations of that
   // many would pass 24 MiB, but never fewer than 64 for that reason. No result depends on it.
   static int64_t StepRows(const DecoderConfig& config, const EngineOptions& options, int64_t longest,
@@ -70,10 +83,15 @@ class Engine {
  private:
   Engine(const Runtime& runtime, EngineOptions options);
 
+  Status Prepare(std::span<const Request> requests);
   Status Admit(std::span<const Request> requests);
   Status Step(EngineListener& listener);
+  void ChooseSequences();
+  void Draft(Sequence& sequence) const;
+  Status Forward();
   Status FinishScored(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
   Status FinishSampled(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
+  Status SampleRows(Sequence& sequence, MatrixView<const float> logits, int64_t first_row);
   Status FinishSilent(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
   Status EmitHiddenStates(std::span<const StepEntry> entries, const LogitsPostprocessOutputs& out,
                           EngineListener& listener);
@@ -89,6 +107,7 @@ class Engine {
   EngineOptions options_;
   KernelContext context_;
   KvPagePool pool_;
+  PrefixReuse prefixes_;
   DecoderWorkspace workspace_;
   int64_t row_budget_ = 0;
 
@@ -96,13 +115,20 @@ class Engine {
   size_t next_request_ = 0;
   std::map<size_t, RequestResult> done_;  // finished, waiting for earlier ones
   size_t next_result_ = 0;
+  EngineStats stats_;
 
+  // Of the step; kept so that a step allocates little.
+  std::vector<Sequence*> runnable_;
+  std::vector<StepEntry> entries_;
   StepInputs inputs_;
   std::vector<uint32_t> local_offsets_;
   std::vector<float> max_logits_;  // [layers, B, heads] of the step
   std::vector<Tensor> captured_;   // [rows, hidden] a selected layer
   std::vector<MatrixView<float>> captured_views_;
   std::vector<MatrixView<const float>> captured_rows_;
+  std::vector<uint32_t> sampled_;  // [sampled rows]
+  std::vector<int32_t> top_n_;     // [sampled rows]
+  std::vector<uint8_t> echo_;      // [sampled rows]
   SamplingScratch sampling_;
 };
 

@@ -33,9 +33,13 @@ Result<bool> KvPagePool::Acquire(int64_t count, std::vector<void*>& pages) {
 }
 
 void KvPagePool::Release(std::vector<void*>& pages) {
-  pages_in_use_ -= static_cast<int64_t>(pages.size());
-  for (auto page = pages.rbegin(); page != pages.rend(); ++page) free_.push_back(*page);
+  for (auto page = pages.rbegin(); page != pages.rend(); ++page) Release(*page);
   pages.clear();
+}
+
+void KvPagePool::Release(void* page) {
+  --pages_in_use_;
+  free_.push_back(page);
 }
 
 }  // namespace plumbline

@@ -24,6 +24,7 @@ class KvPagePool {
   // from the system as it is first needed; a refusal by the system is an error.
   Result<bool> Acquire(int64_t count, std::vector<void*>& pages);
   void Release(std::vector<void*>& pages);  // empties `pages`
+  void Release(void* page);
 
  private:
   KvLayout layout_;

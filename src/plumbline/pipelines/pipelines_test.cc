@@ -46,7 +46,8 @@ TEST(PlanStep, GroupsRunsByKindWithinTheBudget) {
   Sequence a = MakeSequence(late, 0), b = MakeSequence(generated, 9), c = MakeSequence(scored, 6),
            d = MakeSequence(generated, 0), e = MakeSequence(scored, 0);
   const std::vector<Sequence*> sequences{&a, &b, &c, &d, &e};
-  const std::vector<StepEntry> plan = PlanStep(sequences, 10);
+  std::vector<StepEntry> plan;
+  PlanStep(sequences, 10, plan);
   ASSERT_EQ(plan.size(), 4u);
   EXPECT_EQ(plan[0].sequence, &c);  // the rest of a scored prompt, its last row riding along
   EXPECT_EQ(plan[0].rows, 4);

@@ -29,6 +29,10 @@ Status CheckRequest(const Request& request, const DecoderConfig& config) {
     return InvalidInput("top log-probs: got {}, want 0 or more (request {})", request.top_logprobs,
                         request.id);
   }
+  if (request.draft_tokens < 0 || request.draft_tokens > kMaxDraftTokens) {
+    return InvalidInput("draft tokens: got {}, want 0 to {} (request {})", request.draft_tokens,
+                        kMaxDraftTokens, request.id);
+  }
   return CheckSamplingOptions(request.sampling);
 }
 

@@ -13,6 +13,8 @@
 
 namespace plumbline {
 
+inline constexpr int32_t kMaxDraftTokens = 64;
+
 struct Request {
   std::string id;
   std::vector<int32_t> tokens;  // the prompt, special tokens included; at least one
@@ -25,6 +27,9 @@ struct Request {
   int64_t max_new_tokens = 0;  // tokens to generate
   SamplingOptions sampling;
   std::vector<int32_t> stop_ids;  // ends the generation, itself the last token
+  // Tokens guessed and checked in one step, 0 to kMaxDraftTokens. Changes no bit of the result. None are
+  // guessed where max_logits or hidden states are wanted: a wrong guess would be observed.
+  int32_t draft_tokens = 0;
 };
 
 // Refuses an empty prompt, ids outside the vocabulary and sequences longer than the context.

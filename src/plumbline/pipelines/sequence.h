@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "plumbline/pipelines/prefix_cache.h"
 #include "plumbline/pipelines/request.h"
 
 namespace plumbline {
@@ -12,7 +13,7 @@ namespace plumbline {
 // What a step does with a run of rows of one sequence. A run is of one kind only.
 enum class RowKind : uint8_t {
   kScore,   // each row's log-prob of the next prompt token is wanted
-  kSample,  // one row, whose logits choose the next token
+  kSample,  // the last token's row, whose logits choose the next token, and a row for each draft
   kSilent,  // only its keys and values (and observations) are wanted
 };
 
@@ -22,6 +23,12 @@ struct Sequence {
   RequestResult result;   // result.tokens is the sequence so far
   int64_t processed = 0;  // tokens in the cache
   std::vector<void*> pages;
+  // Leading pages that belong to the prefix cache (until the sequence has started: what is known of its
+  // prefix).
+  std::vector<PrefixNode*> prefix;
+  bool reads_prefix = false;  // may take pages from the cache instead of running their rows
+  bool started = false;
+  std::vector<int32_t> drafts;  // guesses of the tokens that follow, for the next step
   bool finished = false;
 
   int64_t prompt_size() const { return result.prompt_tokens; }
@@ -40,7 +47,7 @@ struct Sequence {
     const int64_t end = prompt_size() - (generates() ? 1 : 0);
     switch (NextKind()) {
       case RowKind::kSample:
-        return 1;
+        return 1 + static_cast<int64_t>(drafts.size());
       case RowKind::kSilent:
         return std::min(end, first_scored_row()) - processed;
       case RowKind::kScore:

@@ -4,8 +4,8 @@
 
 namespace plumbline {
 
-std::vector<StepEntry> PlanStep(std::span<Sequence* const> sequences, int64_t row_budget) {
-  std::vector<StepEntry> entries;
+void PlanStep(std::span<Sequence* const> sequences, int64_t row_budget, std::vector<StepEntry>& entries) {
+  entries.clear();
   for (Sequence* sequence : sequences) {
     if (sequence->finished) continue;
     const RowKind kind = sequence->NextKind();
@@ -18,7 +18,6 @@ std::vector<StepEntry> PlanStep(std::span<Sequence* const> sequences, int64_t ro
   }
   std::stable_sort(entries.begin(), entries.end(),
                    [](const StepEntry& a, const StepEntry& b) { return a.kind < b.kind; });
-  return entries;
 }
 
 void StepInputs::Build(std::span<const StepEntry> entries) {
@@ -30,8 +29,10 @@ void StepInputs::Build(std::span<const StepEntry> entries) {
   row_offsets_u32_.assign(1, 0);
   for (const StepEntry& entry : entries) {
     const Sequence& sequence = *entry.sequence;
+    const std::vector<int32_t>& known = sequence.result.tokens;
     for (int64_t i = 0; i < entry.rows; ++i) {
-      tokens_.push_back(sequence.result.tokens[sequence.processed + i]);
+      const size_t index = sequence.processed + i;
+      tokens_.push_back(index < known.size() ? known[index] : sequence.drafts[index - known.size()]);
       positions_.push_back(static_cast<int32_t>(sequence.processed + i));
     }
     cache_lengths_.push_back(static_cast<int32_t>(sequence.processed));

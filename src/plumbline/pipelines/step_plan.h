@@ -16,9 +16,10 @@ struct StepEntry {
   int64_t rows = 0;
 };
 
-// At most `row_budget` rows of prompts, first sequences first, and one row of every sequence that is
-// generating. Entries are grouped by kind: scored, then sampled, then silent.
-std::vector<StepEntry> PlanStep(std::span<Sequence* const> sequences, int64_t row_budget);
+// At most `row_budget` rows of prompts, first sequences first, and of every sequence that is generating its
+// last token's row and its drafts'. Entries, which replace what is there, are grouped by kind: scored, then
+// sampled, then silent.
+void PlanStep(std::span<Sequence* const> sequences, int64_t row_budget, std::vector<StepEntry>& entries);
 
 // The arrays a DecoderStep refers to, rebuilt each step without allocating once they have grown.
 class StepInputs {
