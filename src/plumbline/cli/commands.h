@@ -16,5 +16,6 @@ Command AddScore(CLI::App& app, const std::atomic<bool>& cancelled);
 Command AddGenerate(CLI::App& app, const std::atomic<bool>& cancelled);
 Command AddInfo(CLI::App& app);
 Command AddTokenize(CLI::App& app);
+Command AddVerify(CLI::App& app, const std::atomic<bool>& cancelled);
 
 }  // namespace plumbline::cli

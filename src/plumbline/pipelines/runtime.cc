@@ -18,11 +18,23 @@ Result<std::unique_ptr<Runtime>> Runtime::Load(const std::string& path, const Ru
   ASSIGN_OR_RETURN(runtime->tokenizer_, LoadTokenizer(*runtime->checkpoint_, config.vocab));
   ASSIGN_OR_RETURN(runtime->stop_ids_, LoadStopIds(*runtime->checkpoint_));
   ReleaseFreeHeap();
-  ASSIGN_OR_RETURN(runtime->decoder_,
+  ASSIGN_OR_RETURN(Decoder decoder,
                    LoadDecoder(runtime->context(), *runtime->checkpoint_, options.compute, progress));
+  runtime->decoder_ = std::make_shared<const Decoder>(std::move(decoder));
   runtime->checkpoint_->ForgetContents();
   ReleaseFreeHeap();
   return runtime;
+}
+
+std::unique_ptr<Runtime> Runtime::With(int threads, Isa isa) const {
+  std::unique_ptr<Runtime> other(
+      new Runtime(RuntimeOptions{.compute = options_.compute, .threads = threads, .isa = isa}));
+  other->checkpoint_ = checkpoint_;
+  other->decoder_ = decoder_;
+  other->tokenizer_ = tokenizer_;
+  other->stop_ids_ = stop_ids_;
+  other->sha256_ = sha256_;
+  return other;
 }
 
 Result<const Tokenizer*> Runtime::RequireTokenizer() const {

@@ -26,10 +26,14 @@ class Runtime {
   static Result<std::unique_ptr<Runtime>> Load(const std::string& path, const RuntimeOptions& options,
                                                const LoadProgress& progress);
 
+  // The same model, whose weights and files it shares, with other threads or another instruction set. Packed
+  // weights depend on neither.
+  std::unique_ptr<Runtime> With(int threads, Isa isa) const;
+
   KernelContext context() const { return {pool_, options_.isa}; }
   const RuntimeOptions& options() const { return options_; }
-  const Decoder& decoder() const { return decoder_; }
-  const DecoderConfig& config() const { return decoder_.config; }
+  const Decoder& decoder() const { return *decoder_; }
+  const DecoderConfig& config() const { return decoder_->config; }
   const std::string& model_path() const { return checkpoint_->path(); }
 
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }  // null where the checkpoint brings none
@@ -44,9 +48,9 @@ class Runtime {
 
   RuntimeOptions options_;
   mutable ThreadPool pool_;
-  std::unique_ptr<Checkpoint> checkpoint_;
-  Decoder decoder_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::shared_ptr<Checkpoint> checkpoint_;
+  std::shared_ptr<const Decoder> decoder_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<int32_t> stop_ids_;
   mutable std::string sha256_;
 };
