@@ -13,6 +13,11 @@ namespace {
 constexpr int kPauses = 2000;
 constexpr int kYields = 200;
 
+// Parts of the gate.
+constexpr uint64_t kClosed = uint64_t{1} << 31;
+constexpr uint64_t kInside = kClosed - 1;
+constexpr uint64_t Open(uint64_t generation) { return generation << 32; }
+
 template <typename T>
 void WaitWhileEqual(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kPauses; ++i) {
@@ -43,21 +48,31 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::RunErased(Job job, void* context) {
+void ThreadPool::RunErased(Job job, const void* context, bool wait_for_all) {
   ScopedFloatEnv env;
   if (threads_ == 1) {
     job(context, 0);
     return;
   }
+  // The gate is closed and empty, so no worker looks at these.
   job_ = job;
   context_ = context;
-  running_.store(threads_ - 1, std::memory_order_relaxed);
-  generation_.fetch_add(1, std::memory_order_release);
+  finished_.store(0, std::memory_order_relaxed);
+  const uint64_t generation = generation_.load(std::memory_order_relaxed) + 1;
+  gate_.store(Open(generation), std::memory_order_release);
+  generation_.store(generation, std::memory_order_release);
   generation_.notify_all();
   job(context, 0);
-  for (int left = running_.load(std::memory_order_acquire); left != 0;
-       left = running_.load(std::memory_order_acquire)) {
-    WaitWhileEqual(running_, left);
+  if (wait_for_all) {
+    for (int done = finished_.load(std::memory_order_acquire); done != threads_ - 1;
+         done = finished_.load(std::memory_order_acquire)) {
+      WaitWhileEqual(finished_, done);
+    }
+  }
+  gate_.fetch_or(kClosed, std::memory_order_acq_rel);
+  for (uint64_t gate = gate_.load(std::memory_order_acquire); (gate & kInside) != 0;
+       gate = gate_.load(std::memory_order_acquire)) {
+    WaitWhileEqual(gate_, gate);
   }
 }
 
@@ -66,11 +81,19 @@ void ThreadPool::WorkerLoop(int thread) {
   uint64_t seen = 0;
   while (true) {
     WaitWhileEqual(generation_, seen);
-    ++seen;
+    seen = generation_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_relaxed)) return;
+    uint64_t gate = gate_.load(std::memory_order_acquire);
+    while (
+        (gate & ~kInside) == Open(seen) &&
+        !gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_acquire)) {
+    }
+    if ((gate & ~kInside) != Open(seen)) continue;  // over already
     job_(context_, thread);
-    running_.fetch_sub(1, std::memory_order_release);
-    running_.notify_one();
+    finished_.fetch_add(1, std::memory_order_release);
+    finished_.notify_one();
+    gate_.fetch_sub(1, std::memory_order_release);
+    gate_.notify_one();
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 
-#include "plumbline/base/float_env.h"
 #include "plumbline/base/thread_pool.h"
 
 namespace plumbline {
@@ -16,15 +15,9 @@ void ForRows(ThreadPool& pool, int64_t rows, int64_t work, Fn&& fn) {
   constexpr int64_t kForkWork = 16384;
   if (rows <= 0) return;
   const int64_t parts = work < kForkWork ? 1 : (rows < pool.threads() ? rows : pool.threads());
-  if (parts == 1) {
-    const ScopedFloatEnv env;
-    fn(int64_t{0}, rows);
-    return;
-  }
-  pool.Run([&](int thread) {
-    if (thread >= parts) return;
-    const int64_t begin = rows * thread / parts;
-    const int64_t end = rows * (thread + 1) / parts;
+  pool.ParallelFor(parts, [&](int64_t part, int) {
+    const int64_t begin = rows * part / parts;
+    const int64_t end = rows * (part + 1) / parts;
     fn(begin, end - begin);
   });
 }

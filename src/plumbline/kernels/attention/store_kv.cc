@@ -6,6 +6,7 @@
 #include "plumbline/kernels/attention/attention_kernels.h"
 #include "plumbline/kernels/attention/attention_kernels_of.h"
 #include "plumbline/kernels/attention/thread_scratch.h"
+#include "plumbline/kernels/for_rows.h"
 
 namespace plumbline {
 namespace {
@@ -47,7 +48,7 @@ void StoreKv(const KernelContext& context, const KvLayout& layout, const PagedBa
   const AttentionKernels& kernels = AttentionKernelsOf(context.isa);
   const auto store = layout.compute == Compute::kBf16 ? kernels.store_bf16 : kernels.store_f32;
 
-  context.pool.ParallelFor(std::ssize(runs) * layout.kv_heads, [&](int64_t i, int) {
+  const auto store_run = [&](int64_t i) {
     static thread_local ThreadScratch scratch;
     const BlockRun& run = runs[i / layout.kv_heads];
     const int64_t kv_head = i % layout.kv_heads;
@@ -64,7 +65,11 @@ void StoreKv(const KernelContext& context, const KvLayout& layout, const PagedBa
     };
     auto* words = reinterpret_cast<uint32_t*>(scratch.Floats(RoundUp16(layout.head_dim) * kKeyBlock));
     store(tokens, words);
-  });
+  };
+  ForRows(context.pool, std::ssize(runs) * layout.kv_heads, k.rows * k.cols * 2,
+          [&](int64_t first, int64_t count) {
+            for (int64_t i = first; i < first + count; ++i) store_run(i);
+          });
 }
 
 }  // namespace plumbline
