@@ -1,4 +1,5 @@
 // A request's answer does not depend on its company, the size of steps, threads, or what was run before.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <random>
@@ -36,8 +37,7 @@ void ExpectSameInAnyCompany(const Runtime& runtime, std::span<const int64_t> cou
     for (int64_t chunk : chunks) {
       Engine engine = Engine::Create(runtime, {.chunk_size = chunk, .batch_size = count}).value();
       ExpectSame(RunAll(engine, requests), want,
-                 std::to_string(count) + " strangers, chunk " + std::to_string(chunk) + ", threads " +
-                     std::to_string(runtime.options().threads));
+                 fmt::format("{} strangers, chunk {}, threads {}", count, chunk, runtime.options().threads));
     }
   }
 }
@@ -102,7 +102,7 @@ TEST(EngineInvariance, AnyHistoryOfPrefixesAndDrafts) {
     Engine engine = Engine::Create(*runtime, options).value();
     for (int round = 0; round < 3; ++round) {
       const std::vector<Request> requests = RandomRequests(random);
-      ExpectSame(RunAll(engine, requests), RunCold(*runtime, requests), "trial " + std::to_string(trial));
+      ExpectSame(RunAll(engine, requests), RunCold(*runtime, requests), fmt::format("trial {}", trial));
       reused += engine.stats().rows_reused;
       accepted += engine.stats().drafts_accepted;
     }
