@@ -1,6 +1,7 @@
 // Tiny golden models and the engine around them, for tests.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -66,8 +67,7 @@ inline void ExpectSame(const RequestResult& got, const RequestResult& want, cons
 inline void ExpectSame(const std::vector<RequestResult>& got, const std::vector<RequestResult>& want,
                        const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i)
-    ExpectSame(got[i], want[i], what + ", request " + std::to_string(i));
+  for (size_t i = 0; i < got.size(); ++i) ExpectSame(got[i], want[i], fmt::format("{}, request {}", what, i));
 }
 
 // `count` tokens of the vocabulary of 333 that the tiny models share; `salt` says which.
