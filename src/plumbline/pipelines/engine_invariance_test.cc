@@ -15,7 +15,7 @@ std::vector<Request> Strangers(int64_t count) {
   std::vector<Request> requests;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t length = kLengths[i % std::size(kLengths)];
-    Request request{.id = std::to_string(i), .tokens = SomeTokens(length, i)};
+    Request request{.id = fmt::format("{}", i), .tokens = SomeTokens(length, i)};
     request.top_logprobs = static_cast<int32_t>(i % 4);
     request.max_logits = i % 3 == 0;
     if (i % 4 == 1) request.score_from = length / 2 + 1;
@@ -61,8 +61,10 @@ TEST(EngineInvariance, Threads) {
 TEST(SlowEngineInvariance, BatchesChunksAndThreads) {
   for (const Compute compute : {Compute::kBf16, Compute::kF32}) {
     const std::vector<RequestResult> alone = RunCold(*LoadTiny("qwen3", 1, compute), Strangers(33));
-    for (int threads : {1, 2, 3, 5}) {
-      ExpectSameInAnyCompany(*LoadTiny("qwen3", threads, compute), kCounts, kChunks, alone);
+    ExpectSameInAnyCompany(*LoadTiny("qwen3", 1, compute), kCounts, kChunks, alone);
+    constexpr int64_t kFew[] = {7, 33}, kLarge[] = {64, 0};
+    for (int threads : {2, 3, 5}) {
+      ExpectSameInAnyCompany(*LoadTiny("qwen3", threads, compute), kFew, kLarge, alone);
     }
   }
 }
@@ -76,7 +78,7 @@ std::vector<Request> RandomRequests(std::mt19937& random) {
     if (below(2) == 0) tokens.back() = static_cast<int32_t>(below(333));
     const auto size = static_cast<int64_t>(tokens.size());
     Request request{
-        .id = std::to_string(i), .tokens = std::move(tokens), .top_logprobs = below(3) == 0 ? 2 : 0};
+        .id = fmt::format("{}", i), .tokens = std::move(tokens), .top_logprobs = below(3) == 0 ? 2 : 0};
     request.score_from = below(2) == 0 ? 1 : 1 + below(size + 1);
     request.max_logits = below(8) == 0;
     if (below(3) == 0) {
