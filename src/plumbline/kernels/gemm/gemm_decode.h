@@ -65,7 +65,7 @@ PLUMBLINE_INLINE F32x16 CanonicalNan(F32x16 value) {
   return Select(IsNan(value), AsF32(SetI(0x7fc00000)), value);
 }
 
-// The decoder of one format: LoadGroup, then Value for each of its 16 pairs and each pair vector.
+// The decoder of one format: a group of 32 k in two halves of eight pairs.
 //
 // An unsigned code in bits [s, s + b) of a word becomes a float without a shift or a conversion: under the
 // exponent of 2^(23 - s) those bits are worth code, so (word & mask) | 2^(23 - s) is 2^(23 - s) + code, and
@@ -75,6 +75,8 @@ struct Decoder {
   static constexpr QuantLayout kLayout = Layout(kFormat);
   static constexpr bool kHalfScales = kFormat == PackedFormat::kQ6_K;
   static constexpr int kWordPairs = 32 / kLayout.low_bits;
+  static constexpr int kHalfPairs = 8;
+  static constexpr int kHalfBytes = kLayout.LowBytes() / 2;
   static constexpr int kUnshifted = kLayout.low_bits == 4 ? 5 : 2;  // codes that lie below bit 23
 
   F32x16 scale[4];
@@ -118,7 +120,7 @@ struct Decoder {
   }
 #endif
 
-  // code - offset of pair kPair as float32; `word` holds its word, shifted where kPair needs it.
+  // code - offset of pair kPair of the half as float32; `word` holds its word, shifted where kPair needs it.
   template <int kPair>
   __attribute__((always_inline)) F32x16 Quant(int v) const {
     constexpr int kInWord = kPair % kWordPairs;
@@ -153,13 +155,20 @@ struct Decoder {
     if constexpr (!kHalfScales) SetScales(block, group, 0);
     const uint8_t* words = group + kLayout.group_scale_bytes;
     LoadHigh(words + kLayout.LowBytes());
-    Pair<0>(block, group, words, sink);
+#pragma GCC unroll 1
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (kHalfScales) SetScales(block, group, half);
+      Pair<0>(words + half * kHalfBytes, half * kHalfPairs, sink);
+      if constexpr (kLayout.high_bits != 0) {
+        PLUMBLINE_UNROLL
+        for (int v = 0; v < 4; ++v) high[v] = ShiftRight<kHalfPairs * kLayout.high_bits>(high[v]);
+      }
+    }
   }
 
+  // Pair kPair of the half whose words begin at `words`, and those after it.
   template <int kPair, typename Sink>
-  __attribute__((always_inline)) void Pair(const uint8_t* block, const uint8_t* group, const uint8_t* words,
-                                           Sink&& sink) {
-    if constexpr (kHalfScales && kPair % 8 == 0) SetScales(block, group, kPair / 8);
+  __attribute__((always_inline)) void Pair(const uint8_t* words, int first_pair, Sink&& sink) {
     PLUMBLINE_UNROLL
     for (int v = 0; v < 4; ++v) {
       if constexpr (kPair % kWordPairs == 0) word[v] = LoadI(words + kPair / kWordPairs * 256 + 64 * v);
@@ -167,8 +176,8 @@ struct Decoder {
         word[v] = ShiftRight<kUnshifted * kLayout.low_bits>(word[v]);
     }
     const F32x16 value[4] = {Value<kPair>(0), Value<kPair>(1), Value<kPair>(2), Value<kPair>(3)};
-    sink(value, kPair);
-    if constexpr (kPair < 15) Pair<kPair + 1>(block, group, words, sink);
+    sink(value, first_pair + kPair);
+    if constexpr (kPair + 1 < kHalfPairs) Pair<kPair + 1>(words, first_pair, sink);
   }
 };
 
