@@ -9,7 +9,8 @@ QUANTITIES = ["log_probs", "top_k", "max_logits", "hidden_states_all_normalized"
 
 class Verify(unittest.TestCase):
     def report(self, name, *options):
-        result = cli.run_ok("verify", "-m", cli.model_path(name), "--format", "json", "--quiet", *options)
+        result = cli.run_ok("verify", "-m", cli.model_path(name), "--format", "json", "--quiet", *options,
+                            timeout=900)
         return cli.strict_json(result.stdout)
 
     def check(self, report):
@@ -29,7 +30,7 @@ class Verify(unittest.TestCase):
     def test_text_and_digests_whatever_the_reference_is(self):
         report = self.report("llama3", "--threads", "1", "--isa", "avx2")
         self.check(report)
-        lines = cli.run_ok("verify", "-m", cli.model_path("llama3"), "--quiet").stdout.splitlines()
+        lines = cli.run_ok("verify", "-m", cli.model_path("llama3"), "--quiet", timeout=900).stdout.splitlines()
         for name in ("threads 3", "chunk 1", "chunk all", "batch 33", "page 128", "isa avx2"):
             self.assertIn(f"{name:16} ok", lines)
         self.assertEqual(dict(line.split() for line in lines[-len(QUANTITIES):]), report["digests"])

@@ -17,5 +17,6 @@ Command AddGenerate(CLI::App& app, const std::atomic<bool>& cancelled);
 Command AddInfo(CLI::App& app);
 Command AddTokenize(CLI::App& app);
 Command AddVerify(CLI::App& app, const std::atomic<bool>& cancelled);
+Command AddBench(CLI::App& app, const std::atomic<bool>& cancelled);
 
 }  // namespace plumbline::cli

@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
   add(plumbline::cli::AddInfo(app));
   add(plumbline::cli::AddTokenize(app));
   add(plumbline::cli::AddVerify(app, g_cancelled));
+  add(plumbline::cli::AddBench(app, g_cancelled));
 
   try {
     app.parse(argc, argv);
