@@ -19,9 +19,8 @@ struct MatrixView {
 
   T* Row(int64_t row) const { return data + row * stride; }
   MatrixView Rows(int64_t begin, int64_t count) const { return {Row(begin), count, cols, stride}; }
-  operator MatrixView<const T>() const {
-    return {data, rows, cols, stride};
-  }  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor): what may be written may be read.
+  operator MatrixView<const T>() const { return {data, rows, cols, stride}; }
 };
 
 }  // namespace plumbline
