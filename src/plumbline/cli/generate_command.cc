@@ -33,7 +33,7 @@ class GenerateListener : public EngineListener {
  public:
   GenerateListener(const Tokenizer* tokenizer, std::span<const int32_t> stop_ids,
                    std::vector<std::string> stop, Output* stream)
-      : tokenizer_(tokenizer), stop_ids_(stop_ids), stop_strings_(std::move(stop)), stream_(stream) {
+      : stop_ids_(stop_ids), stop_strings_(std::move(stop)), stream_(stream) {
     if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, /*skip_special=*/true);
   }
 
@@ -62,7 +62,6 @@ class GenerateListener : public EngineListener {
     if (stream_ != nullptr && status_ && !piece.empty()) status_ = stream_->Write(piece);
   }
 
-  const Tokenizer* tokenizer_;
   std::span<const int32_t> stop_ids_;
   StopStrings stop_strings_;
   Output* stream_;
