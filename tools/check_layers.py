@@ -33,12 +33,12 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 
 
 def allowed_levels(level):
-    seen, todo = set(), [level]
-    while todo:
-        name = todo.pop()
+    seen, pending = set(), [level]
+    while pending:
+        name = pending.pop()
         if name not in seen:
             seen.add(name)
-            todo += DIRECT[name]
+            pending += DIRECT[name]
     return seen
 
 
