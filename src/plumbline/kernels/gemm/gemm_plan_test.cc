@@ -72,7 +72,7 @@ TEST(GemmPlan, UnitsLeaveNoThreadIdleForLong) {
 TEST(GemmPlan, KnownShapes) {
   const GemmShape decode = {Isa::kAvx512Bf16, true, false, 1, 2048};
   EXPECT_EQ(ChooseTile(decode).vectors, 8);
-  EXPECT_EQ(ChooseWork(decode, ChooseTile(decode), 64, 2).unit_panels, 4);
+  EXPECT_EQ(ChooseWork(decode, ChooseTile(decode), 64, 2).unit_panels, 8);  // four runs a thread
   EXPECT_EQ(ChooseWork(decode, ChooseTile(decode), 18, 2).unit_panels, 3);
   const GemmShape prefill = {Isa::kAvx512Bf16, true, false, 128, 2048};
   EXPECT_EQ(ChooseTile(prefill).rows, 12);
