@@ -17,8 +17,7 @@ ISAS = ("avx2", "avx512", "avx512_bf16")
 def run(*arguments, stdin="", **options):
     """Runs the binary; the result has returncode, stdout and stderr as text."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300} | options
-    return subprocess.run([BINARY, *map(str, arguments)], input=stdin, encoding="utf-8", errors="backslashreplace",
-                          **options)
+    return subprocess.run([BINARY, *map(str, arguments)], input=stdin, encoding="utf-8", **options)
 
 
 def reject_constant(name):

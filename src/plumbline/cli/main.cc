@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plumbline/cli/commands.h"
+#include "plumbline/text/utf8.h"
 
 namespace {
 
@@ -24,12 +25,14 @@ void OnInterrupt(int signal) {
 constexpr int kFailed = 1;
 constexpr int kInvalid = 2;
 
-// One line without control characters, whatever a message quotes of a file.
-int Report(std::string message, int code) {
-  for (char& c : message) {
+// One line of well-formed UTF-8 without control characters, whatever a message quotes of a file.
+int Report(const std::string& message, int code) {
+  std::string line;
+  plumbline::AppendLossy(message, line);
+  for (char& c : line) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
   }
-  fmt::print(stderr, "plumbline: {}\n", message);
+  fmt::print(stderr, "plumbline: {}\n", line);
   return code;
 }
 
