@@ -7,23 +7,10 @@
 #include "golden_files.h"
 #include "plumbline/io/mapped_file.h"
 #include "plumbline/pipelines/checkpoint_text.h"
+#include "plumbline/text/tokenizer_test_util.h"
 
 namespace plumbline {
 namespace {
-
-std::string FromBase64(const std::string& text) {
-  static const std::string kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    if (c == '=') break;
-    bits = bits << 6 | static_cast<uint32_t>(kDigits.find(c));
-    count += 6;
-    if (count >= 8) bytes += static_cast<char>(bits >> (count -= 8));
-  }
-  return bytes;
-}
 
 TEST(DefaultTokenizerGolden, IdsAndTextsAreTheReferences) {
   const auto checkpoint = Checkpoint::Open(DefaultModel()).value();
@@ -35,7 +22,7 @@ TEST(DefaultTokenizerGolden, IdsAndTextsAreTheReferences) {
   for (const auto& item : golden) {
     const bool plain = item.contains("text");
     const std::string text =
-        plain ? item["text"].get<std::string>() : FromBase64(item["base64"].get<std::string>());
+        plain ? item["text"].get<std::string>() : testing::DecodeBase64(item["base64"].get<std::string>());
     const auto want = item["ids"].get<std::vector<int32_t>>();
     EXPECT_EQ(tokenizer->Encode(text, /*add_special=*/true), want) << text;
     // Nothing is lost between ids and text, but for the few bytes the vocabulary has no token for.

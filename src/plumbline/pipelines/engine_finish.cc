@@ -48,7 +48,9 @@ Status Engine::FinishScored(std::span<const StepEntry> entries, int64_t first_ro
   in.sink = &sink;
   ASSIGN_OR_RETURN(const LogitsPostprocessOutputs out, logits_postprocess(context_, in));
   for (const StepEntry& entry : entries) {
-    for (float logprob : entry.sequence->result.logprobs) {
+    // This step's alone: those before were looked at when they came.
+    const std::span<const float> logprobs = entry.sequence->result.logprobs;
+    for (float logprob : logprobs.last(std::min<size_t>(logprobs.size(), entry.rows))) {
       if (std::isnan(logprob)) {
         return Failed("log-prob: got NaN, want a number (request {})", entry.sequence->request->id);
       }
