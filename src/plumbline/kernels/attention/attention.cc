@@ -1,17 +1,14 @@
 #include "plumbline/kernels/attention/attention.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
-#include <cmath>
-#include <limits>
-#include <utility>
 #include <vector>
 
 #include "plumbline/base/check.h"
 #include "plumbline/kernels/attention/attention_kernels.h"
 #include "plumbline/kernels/attention/attention_kernels_of.h"
 #include "plumbline/kernels/attention/attention_plan.h"
+#include "plumbline/kernels/attention/attention_tile.h"
 #include "plumbline/kernels/attention/thread_scratch.h"
 
 namespace plumbline {
@@ -53,22 +50,6 @@ class Call {
   }
 
  private:
-  AttentionRows RowsOf(const AttentionTile& tile, int64_t kv_head) const {
-    return {.rows = static_cast<int32_t>(tile.positions * group_),
-            .group = static_cast<int32_t>(group_),
-            .head_dim = layout_.head_dim,
-            .first_position = tile.first_position,
-            .window = options_.window,
-            .scale = options_.scale,
-            .softcap = options_.softcap,
-            .q = q_.Row(tile.first_row) + kv_head * group_ * layout_.head_dim,
-            .q_stride = q_.stride,
-            .pages = batch_.pages[tile.sequence],
-            .blocks_per_page = layout_.BlocksPerPage(),
-            .block_offset = layout_.BlockOffset(layer_, kv_head, 0),
-            .block_bytes = layout_.BlockBytes()};
-  }
-
   float* NodeOf(const AttentionTile& tile, int64_t kv_head, int64_t piece) const {
     return pieces_ + ((tile.first_piece + piece) * layout_.kv_heads + kv_head) * node_floats_;
   }
@@ -76,7 +57,7 @@ class Call {
   void Compute(const AttentionPiece& piece, int64_t kv_head) {
     static thread_local ThreadScratch scratch;
     const AttentionTile& tile = plan_->tiles[piece.tile];
-    const AttentionRows rows = RowsOf(tile, kv_head);
+    const AttentionRows rows = AttentionRowsOf(layout_, batch_, layer_, q_, options_, tile, kv_head);
     const auto reduce =
         layout_.compute == plumbline::Compute::kBf16 ? kernels_.reduce_bf16 : kernels_.reduce_f32;
     const float* node =
@@ -87,53 +68,16 @@ class Call {
       // Whoever finishes a tile's last piece merges them all; the tree does not care who that is.
       std::atomic_ref<int32_t> left(unfinished_[piece.tile * layout_.kv_heads + kv_head]);
       if (left.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-      node = MergePieces(tile, kv_head, rows.rows);
+      node =
+          MergeAttentionPieces(kernels_, rows.rows, layout_.head_dim, tile.first_block / plan_->chunk_blocks,
+                               tile.pieces, [&](int64_t i) { return NodeOf(tile, kv_head, i); });
     }
     const float* sinks = options_.sinks != nullptr ? options_.sinks + kv_head * group_ : nullptr;
     kernels_.finish(rows, node, sinks, out_.Row(tile.first_row) + kv_head * group_ * layout_.head_dim,
                     out_.stride);
-    if (options_.max_logit != nullptr) RaiseMaxLogit(rows, node, tile.sequence * heads_ + kv_head * group_);
-  }
-
-  // The dyadic tree over the chunks, absent ones before the first being identities.
-  const float* MergePieces(const AttentionTile& tile, int64_t kv_head, int64_t rows) const {
-    std::array<float*, 64> waiting{};  // by level: a node that waits for its right sibling
-    const int64_t first_chunk = tile.first_block / plan_->chunk_blocks;
-    for (int64_t i = 0; i < tile.pieces; ++i) {
-      float* node = NodeOf(tile, kv_head, i);
-      int level = 0;
-      for (; (first_chunk + i) >> level & 1; ++level) {
-        if (waiting[level] == nullptr) continue;
-        kernels_.merge(rows, layout_.head_dim, waiting[level], node);
-        node = std::exchange(waiting[level], nullptr);
-      }
-      waiting[level] = node;
+    if (options_.max_logit != nullptr) {
+      RaiseMaxLogit(rows.rows, group_, node, options_.max_logit + tile.sequence * heads_ + kv_head * group_);
     }
-    float* root = nullptr;
-    for (float* node : waiting) {
-      if (node == nullptr) continue;
-      if (root != nullptr) kernels_.merge(rows, layout_.head_dim, node, root);
-      root = node;
-    }
-    return root;
-  }
-
-  // The root's m is the maximum of every allowed score of its row.
-  void RaiseMaxLogit(const AttentionRows& rows, const float* root, int64_t first_head) const {
-    for (int64_t h = 0; h < group_; ++h) {
-      float top = -std::numeric_limits<float>::infinity();
-      for (int64_t r = h; r < rows.rows; r += group_) top = Max(top, root[r]);
-      std::atomic_ref<float> shared(options_.max_logit[first_head + h]);
-      float old = shared.load(std::memory_order_relaxed);
-      while (!shared.compare_exchange_weak(old, Max(old, top), std::memory_order_relaxed)) {
-      }
-    }
-  }
-
-  // A zero comes out as +0, since which of two zeros a vector maximum returns depends on their order.
-  static float Max(float a, float b) {
-    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<float>::quiet_NaN();
-    return (a > b ? a : b) + 0.0f;
   }
 
   const AttentionKernels& kernels_;

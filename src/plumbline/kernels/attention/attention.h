@@ -32,7 +32,8 @@ struct PagedBatch {
 };
 
 // Rounds k, v [tokens, kv_heads * head_dim] to the compute type and stores them at their positions. The first
-// token of a block zeroes the rest of it, so that a block never holds another request's values.
+// token of a block zeroes the rest of it, so that a block never holds another request's values. Tokens whose
+// page pointer is null lie on another rank and are skipped.
 void StoreKv(const KernelContext& context, const KvLayout& layout, const PagedBatch& batch, int64_t layer,
              MatrixView<const float> k, MatrixView<const float> v);
 

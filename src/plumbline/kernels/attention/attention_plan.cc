@@ -11,8 +11,22 @@ constexpr int64_t kTileRows =
 constexpr int64_t kMinChunkBlocks = 4;  // below this a chunk costs less than handing it out
 constexpr int64_t kPiecesPerThread = 4;
 
-void CutTiles(const PagedBatch& batch, int64_t tile_positions, int64_t window,
-              std::vector<AttentionTile>* tiles) {
+}  // namespace
+
+int64_t AttentionTilePositions(int64_t group) {
+  const auto fitting = static_cast<uint64_t>(std::max<int64_t>(1, kTileRows / group));
+  return std::min<int64_t>(kKeyBlock, static_cast<int64_t>(std::bit_floor(fitting)));
+}
+
+int64_t AttentionChunkBlocks(int64_t total_blocks, int threads) {
+  if (threads == 1) return int64_t{1} << 40;
+  const int64_t share = total_blocks / (threads * kPiecesPerThread);
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(share, kMinChunkBlocks))));
+}
+
+void CutAttentionTiles(const PagedBatch& batch, int64_t group, int64_t window,
+                       std::vector<AttentionTile>* tiles) {
+  const int64_t tile_positions = AttentionTilePositions(group);
   tiles->clear();
   for (size_t b = 0; b + 1 < batch.row_offsets.size(); ++b) {
     const int64_t begin = batch.cache_lengths[b];
@@ -31,22 +45,9 @@ void CutTiles(const PagedBatch& batch, int64_t tile_positions, int64_t window,
   }
 }
 
-}  // namespace
-
-int64_t AttentionTilePositions(int64_t group) {
-  const auto fitting = static_cast<uint64_t>(std::max<int64_t>(1, kTileRows / group));
-  return std::min<int64_t>(kKeyBlock, static_cast<int64_t>(std::bit_floor(fitting)));
-}
-
-int64_t AttentionChunkBlocks(int64_t total_blocks, int threads) {
-  if (threads == 1) return int64_t{1} << 40;
-  const int64_t share = total_blocks / (threads * kPiecesPerThread);
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max(share, kMinChunkBlocks))));
-}
-
 void MakeAttentionPlan(const PagedBatch& batch, int64_t kv_heads, int64_t group, int64_t window, int threads,
                        AttentionPlan* plan) {
-  CutTiles(batch, AttentionTilePositions(group), window, &plan->tiles);
+  CutAttentionTiles(batch, group, window, &plan->tiles);
   int64_t total = 0;
   for (const AttentionTile& tile : plan->tiles) total += (tile.end_block - tile.first_block) * kv_heads;
   const int64_t chunk = plan->chunk_blocks = AttentionChunkBlocks(total, threads);

@@ -46,6 +46,10 @@ int64_t AttentionTilePositions(int64_t group);
 // enough to be worth a merge; more than any tile has where there is one thread.
 int64_t AttentionChunkBlocks(int64_t total_blocks, int threads);
 
+// The tiles of every row, in order, not yet cut into pieces. Reads the offsets and lengths of `batch` alone.
+void CutAttentionTiles(const PagedBatch& batch, int64_t group, int64_t window,
+                       std::vector<AttentionTile>* tiles);
+
 // Fills `plan`, reusing its memory.
 void MakeAttentionPlan(const PagedBatch& batch, int64_t kv_heads, int64_t group, int64_t window, int threads,
                        AttentionPlan* plan);

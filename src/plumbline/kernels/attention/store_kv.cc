@@ -13,20 +13,21 @@ namespace {
 
 // The tokens of one sequence that fall in one block. A block is written by one thread: two keys share a word.
 struct BlockRun {
-  void* const* pages;
+  char* page;
   int64_t position;  // of the first token
   int64_t first_row;
   int32_t count;
 };
 
-void FindRuns(const PagedBatch& batch, std::vector<BlockRun>* runs) {
+void FindRuns(const PagedBatch& batch, int64_t page_size, std::vector<BlockRun>* runs) {
   runs->clear();
   for (size_t b = 0; b + 1 < batch.row_offsets.size(); ++b) {
     int64_t position = batch.cache_lengths[b];
     for (int64_t row = batch.row_offsets[b]; row < batch.row_offsets[b + 1];) {
       const int64_t room = kKeyBlock - position % kKeyBlock;
       const auto count = static_cast<int32_t>(std::min<int64_t>(room, batch.row_offsets[b + 1] - row));
-      runs->push_back({batch.pages[b], position, row, count});
+      auto* page = static_cast<char*>(batch.pages[b][position / page_size]);
+      if (page != nullptr) runs->push_back({page, position, row, count});
       position += count;
       row += count;
     }
@@ -43,7 +44,7 @@ void StoreKv(const KernelContext& context, const KvLayout& layout, const PagedBa
   PLUMBLINE_CHECK(batch.row_offsets.size() == batch.cache_lengths.size() + 1);
   PLUMBLINE_CHECK(batch.pages.size() == batch.cache_lengths.size() && batch.row_offsets.back() == k.rows);
   static thread_local std::vector<BlockRun> own_runs;
-  FindRuns(batch, &own_runs);
+  FindRuns(batch, layout.page_size, &own_runs);
   const std::vector<BlockRun>& runs = own_runs;
   const AttentionKernels& kernels = AttentionKernelsOf(context.isa);
   const auto store = layout.compute == Compute::kBf16 ? kernels.store_bf16 : kernels.store_f32;
@@ -52,9 +53,8 @@ void StoreKv(const KernelContext& context, const KvLayout& layout, const PagedBa
     static thread_local ThreadScratch scratch;
     const BlockRun& run = runs[i / layout.kv_heads];
     const int64_t kv_head = i % layout.kv_heads;
-    char* page = static_cast<char*>(run.pages[run.position / layout.page_size]);
     const KvBlockTokens tokens = {
-        .block = page + layout.BlockOffset(layer, kv_head, run.position),
+        .block = run.page + layout.BlockOffset(layer, kv_head, run.position),
         .head_dim = layout.head_dim,
         .first = static_cast<int32_t>(run.position % kKeyBlock),
         .count = run.count,

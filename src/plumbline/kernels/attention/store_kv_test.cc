@@ -104,6 +104,24 @@ TEST_P(StoreKvTest, KeepsTheOtherHalfOfAPair) {
   }
 }
 
+// Tokens in pages of other ranks, in whole or from the middle of a step.
+TEST_P(StoreKvTest, SkipsPagesThatAreNotThere) {
+  const AttentionShape& shape = GetParam();
+  const int64_t length = 3 * shape.page_size, cols = shape.kv_heads * shape.head_dim;
+  ThreadPool pool(2);
+  for (Isa isa : SupportedIsas()) {
+    AttentionWorld world(shape, {MakeSequence(shape, length, 1)});
+    AttentionWorld whole(shape, world.sequences());
+    whole.Store({pool, isa}, {{0, 0, length}});
+    void* const own[] = {nullptr, world.Page(0, 1), nullptr};
+    void* const* const tables[] = {own};
+    const int32_t offsets[] = {0, static_cast<int32_t>(length)}, lengths[] = {0};
+    StoreKv({pool, isa}, world.layout(), {offsets, lengths, tables}, kLayer,
+            {world.sequences()[0].k.data(), length, cols}, {world.sequences()[0].v.data(), length, cols});
+    EXPECT_EQ(std::memcmp(world.Page(0, 1), whole.Page(0, 1), world.layout().PageBytes()), 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, StoreKvTest,
                          ::testing::Values(AttentionShape{.head_dim = 64},
                                            AttentionShape{.head_dim = 7, .kv_heads = 3, .page_size = 128},
