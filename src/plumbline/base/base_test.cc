@@ -56,6 +56,24 @@ TEST(Float16, F16RoundTripsThroughTheHardwareConversion) {
   }
 }
 
+TEST(Float16, F32RoundsToF16AsTheHardwareDoes) {
+  const ScopedFloatEnv env;
+  for (uint64_t n = 0; n < (uint64_t{1} << 32); n += 997) {
+    const float x = std::bit_cast<float>(static_cast<uint32_t>(n));
+    const __m128i want = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT);
+    ASSERT_EQ(F32ToF16(x), static_cast<f16_bits>(_mm_extract_epi16(want, 0))) << x;
+  }
+  for (uint32_t h = 0; h < 0x7c00; ++h) {  // halfway between neighbours, and a little off
+    const uint32_t middle = std::bit_cast<uint32_t>(
+        (F16ToF32(static_cast<f16_bits>(h)) + F16ToF32(static_cast<f16_bits>(h + 1))) / 2);
+    for (const uint32_t bits : {middle - 1, middle, middle + 1}) {
+      const float x = std::bit_cast<float>(bits);
+      const __m128i want = _mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT);
+      ASSERT_EQ(F32ToF16(x), static_cast<f16_bits>(_mm_extract_epi16(want, 0))) << x;
+    }
+  }
+}
+
 TEST(Float16, Bf16RoundsToNearestEven) {
   EXPECT_EQ(F32ToBf16(1.0f), 0x3f80);
   EXPECT_EQ(F32ToBf16(std::bit_cast<float>(0x3f808000u)), 0x3f80);  // tie to even

@@ -37,4 +37,20 @@ constexpr float F16ToF32(f16_bits h) {
   return std::bit_cast<float>(sign | (static_cast<uint32_t>(113 - shift) << 23) | (mantissa << 13));
 }
 
+// Round to nearest even as vcvtps2ph does: a denormal float becomes a zero of its sign, results below 2^-14
+// are denormal binary16, from 65520 on infinity; a NaN is quieted and keeps its upper payload bits.
+constexpr f16_bits F32ToF16(float f) {
+  const uint32_t bits = std::bit_cast<uint32_t>(f);
+  const uint32_t sign = (bits >> 16) & 0x8000u, exponent = (bits >> 23) & 0xffu;
+  const uint32_t mantissa = bits & 0x007fffffu;
+  if (exponent == 0xff && mantissa != 0) return static_cast<f16_bits>(sign | 0x7e00u | (mantissa >> 13));
+  if (exponent > 142) return static_cast<f16_bits>(sign | 0x7c00u);
+  if (exponent < 102) return static_cast<f16_bits>(sign);
+  const bool denormal = exponent < 113;
+  const uint32_t shift = denormal ? 126 - exponent : 13;
+  const uint32_t value = denormal ? mantissa | 0x00800000u : ((exponent - 112) << 23) | mantissa;
+  const uint32_t half = 1u << (shift - 1);
+  return static_cast<f16_bits>(sign | ((value + (half - 1) + ((value >> shift) & 1u)) >> shift));
+}
+
 }  // namespace plumbline

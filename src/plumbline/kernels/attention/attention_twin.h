@@ -68,35 +68,37 @@ inline float AttentionTwinMax(float a, float b) {
   return (a > b ? a : b) + 0.0f;  // -0 + +0 = +0
 }
 
-inline float AttentionTwinScore(const AttentionTwinRow& row, const float* k) {
+// The chain over dim of q . k.
+inline float AttentionTwinDot(Compute compute, int64_t dim, const float* q, const float* k) {
   float acc = 0.0f;
-  for (int64_t d = 0; d < row.head_dim; ++d) {
-    acc = std::fma(AttentionTwinRound(row.compute, row.q[d]), AttentionTwinRound(row.compute, k[d]), acc);
+  for (int64_t d = 0; d < dim; ++d) {
+    acc = std::fma(AttentionTwinRound(compute, q[d]), AttentionTwinRound(compute, k[d]), acc);
   }
-  if (row.compute == Compute::kBf16 && row.head_dim % 2 == 1) acc = std::fma(0.0f, 0.0f, acc);
-  const float s = acc * row.scale;
+  if (compute == Compute::kBf16 && dim % 2 == 1) acc = std::fma(0.0f, 0.0f, acc);
+  return acc;
+}
+
+inline float AttentionTwinScore(const AttentionTwinRow& row, const float* k) {
+  const float s = AttentionTwinDot(row.compute, row.head_dim, row.q, k) * row.scale;
   return row.softcap > 0.0f ? row.softcap * TanhF(s / row.softcap) : s;
 }
 
-inline AttentionTwinNode AttentionTwinBlock(const AttentionTwinRow& row, int64_t block) {
-  const int64_t window_begin = row.window > 0 ? row.position - row.window + 1 : 0;
-  const auto allowed = [&](int64_t j) { return j >= window_begin && j <= row.position; };
-  const int64_t begin = block * kKeyBlock;
+// The node of one block: its scores s [64], which of its keys count, and their values v [64] of [v_dim], read
+// where a key counts only. Where `kept` is not null, a key it rules out counts as p = +0 in o, not in l.
+inline AttentionTwinNode AttentionTwinWeigh(Compute compute, const float* s, const bool* allowed,
+                                            const bool* kept, const float* const* v, int64_t v_dim) {
   AttentionTwinNode node;
-  node.o.assign(row.head_dim, 0.0f);
-
-  float s[kKeyBlock], p[kKeyBlock] = {};
+  node.o.assign(v_dim, 0.0f);
   for (int i = 0; i < kKeyBlock; ++i) {
-    if (!allowed(begin + i)) continue;
-    s[i] = AttentionTwinScore(row, row.k[begin + i]);
-    node.m = AttentionTwinMax(node.m, s[i]);
+    if (allowed[i]) node.m = AttentionTwinMax(node.m, s[i]);
   }
   if (node.m == -std::numeric_limits<float>::infinity()) return node;
 
-  float lane[16] = {};
+  float p[kKeyBlock] = {}, lane[16] = {};
   for (int i = 0; i < kKeyBlock; ++i) {
-    if (allowed(begin + i)) p[i] = ExpF(s[i] - node.m);
+    if (allowed[i]) p[i] = ExpF(s[i] - node.m);
     lane[i % 16] = lane[i % 16] + p[i];
+    if (kept != nullptr && !kept[i]) p[i] = 0.0f;
   }
   for (int width = 8; width >= 1; width /= 2) {
     for (int i = 0; i < width; ++i) lane[i] = lane[2 * i] + lane[2 * i + 1];
@@ -104,13 +106,28 @@ inline AttentionTwinNode AttentionTwinBlock(const AttentionTwinRow& row, int64_t
   node.l = lane[0];
 
   for (int i = 0; i < kKeyBlock; ++i) {
-    if (!allowed(begin + i) && !allowed(begin + (i ^ 1))) continue;
-    for (int64_t d = 0; d < row.head_dim; ++d) {
-      const float v = allowed(begin + i) ? AttentionTwinRound(row.compute, row.v[begin + i][d]) : 0.0f;
-      node.o[d] = std::fma(v, AttentionTwinRound(row.compute, p[i]), node.o[d]);
+    if (!allowed[i] && !allowed[i ^ 1]) continue;
+    for (int64_t d = 0; d < v_dim; ++d) {
+      const float value = allowed[i] ? AttentionTwinRound(compute, v[i][d]) : 0.0f;
+      node.o[d] = std::fma(value, AttentionTwinRound(compute, p[i]), node.o[d]);
     }
   }
   return node;
+}
+
+inline AttentionTwinNode AttentionTwinBlock(const AttentionTwinRow& row, int64_t block) {
+  const int64_t window_begin = row.window > 0 ? row.position - row.window + 1 : 0;
+  const int64_t begin = block * kKeyBlock;
+  float s[kKeyBlock] = {};
+  bool allowed[kKeyBlock];
+  const float* v[kKeyBlock] = {};
+  for (int i = 0; i < kKeyBlock; ++i) {
+    allowed[i] = begin + i >= window_begin && begin + i <= row.position;
+    if (!allowed[i]) continue;
+    s[i] = AttentionTwinScore(row, row.k[begin + i]);
+    v[i] = row.v[begin + i];
+  }
+  return AttentionTwinWeigh(row.compute, s, allowed, nullptr, v, row.head_dim);
 }
 
 inline AttentionTwinNode AttentionTwinMerge(const AttentionTwinNode& left, const AttentionTwinNode& right) {
@@ -125,10 +142,8 @@ inline AttentionTwinNode AttentionTwinMerge(const AttentionTwinNode& left, const
   return node;
 }
 
-// out [head_dim]; max_logit, if not null, is raised to this row's maximum.
-inline void AttentionTwin(const AttentionTwinRow& row, float* out, float* max_logit) {
-  std::vector<AttentionTwinNode> nodes;
-  for (int64_t b = 0; b <= row.position / kKeyBlock; ++b) nodes.push_back(AttentionTwinBlock(row, b));
+// The root of the tree over at least one block.
+inline AttentionTwinNode AttentionTwinTree(std::vector<AttentionTwinNode> nodes) {
   while (nodes.size() > 1) {
     std::vector<AttentionTwinNode> parents;
     for (size_t i = 0; i < nodes.size(); i += 2) {
@@ -136,20 +151,31 @@ inline void AttentionTwin(const AttentionTwinRow& row, float* out, float* max_lo
     }
     nodes = std::move(parents);
   }
-  AttentionTwinNode& root = nodes[0];
+  return nodes[0];
+}
+
+inline void AttentionTwinSink(float sink, AttentionTwinNode* root) {
+  if (sink == -std::numeric_limits<float>::infinity()) return;
+  const float m = AttentionTwinMax(root->m, sink);
+  const float a = ExpF(root->m - m);
+  const float weighted = root->l * a;
+  root->m = m;
+  root->l = weighted + ExpF(sink - m);
+  for (float& o : root->o) o = o * a;
+}
+
+// out [head_dim]; max_logit, if not null, is raised to this row's maximum.
+inline void AttentionTwin(const AttentionTwinRow& row, float* out, float* max_logit) {
+  std::vector<AttentionTwinNode> nodes;
+  for (int64_t b = 0; b <= row.position / kKeyBlock; ++b) nodes.push_back(AttentionTwinBlock(row, b));
+  AttentionTwinNode root = AttentionTwinTree(std::move(nodes));
   if (max_logit != nullptr) *max_logit = AttentionTwinMax(*max_logit, root.m);
   const float infinity = std::numeric_limits<float>::infinity();
   if (root.m == -infinity) {
     for (int64_t d = 0; d < row.head_dim; ++d) out[d] = 0.0f;
     return;
   }
-  if (row.sink != nullptr && *row.sink != -infinity) {
-    const float m = AttentionTwinMax(root.m, *row.sink);
-    const float a = ExpF(root.m - m);
-    const float weighted = root.l * a;
-    root.l = weighted + ExpF(*row.sink - m);
-    for (float& o : root.o) o = o * a;
-  }
+  if (row.sink != nullptr) AttentionTwinSink(*row.sink, &root);
   const float inverse = 1.0f / root.l;
   for (int64_t d = 0; d < row.head_dim; ++d) out[d] = root.o[d] * inverse;
 }
