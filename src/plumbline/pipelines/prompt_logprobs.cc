@@ -20,8 +20,15 @@ std::span<const int32_t> PromptLogProbs::BeginRows(int64_t row_begin, int64_t ro
   row_begin_ = row_begin;
   chosen_.clear();
   for (int64_t row = row_begin; row < row_end; ++row) chosen_.push_back(std::max(rows_[row].next, 0));
-  accumulator_ = std::make_unique<LogProbAccumulator>(context_.isa, context_.pool.threads(),
-                                                      row_end - row_begin, vocab, top_k_);
+  const LogProbShape shape = {.rows = row_end - row_begin, .vocab = vocab, .top_k = top_k_};
+  if (accumulator_.has_value()) {
+    accumulator_->Reset(shape);
+  } else {
+    accumulator_.emplace(context_.isa, context_.pool.threads(), shape);
+  }
+  logprobs_.resize(shape.rows);
+  ranks_.resize(shape.rows);
+  top_.resize(shape.rows * shape.Top());
   return chosen_;
 }
 
@@ -32,16 +39,18 @@ void PromptLogProbs::TakeTile(int64_t tile, MatrixView<const float> logits, int 
 }
 
 void PromptLogProbs::EndRows() {
-  const std::vector<RowLogProbs> results = accumulator_->Finish();
-  accumulator_.reset();
-  for (size_t i = 0; i < results.size(); ++i) {
+  accumulator_->Finish({.chosen_logprobs = logprobs_, .ranks = ranks_, .top = top_});
+  const size_t top = logprobs_.empty() ? 0 : top_.size() / logprobs_.size();
+  for (size_t i = 0; i < logprobs_.size(); ++i) {
     const Row& row = rows_[row_begin_ + i];
     if (row.next < 0) continue;
     RequestResult& result = row.sequence->result;
-    result.logprobs.push_back(results[i].chosen_logprob);
-    result.ranks.push_back(results[i].rank);
+    result.logprobs.push_back(logprobs_[i]);
+    result.ranks.push_back(ranks_[i]);
     // The best k of the widest request's list are the best k of a narrower one's.
-    result.top.insert(result.top.end(), results[i].top.begin(), results[i].top.begin() + result.top_k);
+    for (const TopEntry& entry : std::span(top_).subspan(i * top, result.top_k)) {
+      result.top.emplace_back(entry.id, entry.value);
+    }
   }
 }
 

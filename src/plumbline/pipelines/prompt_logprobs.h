@@ -1,11 +1,11 @@
 // The sink that turns streamed logits of scored rows into log-probs of the next prompt tokens.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "plumbline/kernels/logprobs/logprobs.h"
+#include "plumbline/kernels/logprobs/logprob_accumulator.h"
 #include "plumbline/nn/logits_postprocess.h"
 #include "plumbline/pipelines/step_plan.h"
 
@@ -31,7 +31,10 @@ class PromptLogProbs : public LogitsSink {
   int32_t top_k_ = 0;
   int64_t row_begin_ = 0;
   std::vector<int32_t> chosen_;
-  std::unique_ptr<LogProbAccumulator> accumulator_;
+  std::optional<LogProbAccumulator> accumulator_;  // of the first block, which is the largest; then reused
+  std::vector<float> logprobs_;                    // the block's numbers, as LogProbRows has them
+  std::vector<int64_t> ranks_;
+  std::vector<TopEntry> top_;
 };
 
 }  // namespace plumbline

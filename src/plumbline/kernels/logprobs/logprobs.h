@@ -3,8 +3,9 @@
 //
 // Per row x[0 .. vocab): m = max x, s = sum exp(x - m), norm = -(m + log s), log p(v) = x[v] + norm.
 // (m, s) is computed per tile of 1024 token ids (16 interleaved lanes and their tree inside a tile) and
-// merged by the dyadic tree over tiles (numerics contract, section 2), so materialised and fused forms agree
-// bit for bit. Top-k is ordered by (value descending, token id ascending); ties keep the lowest ids.
+// merged by the dyadic tree over tiles (numerics contract, section 2), so this materialised form and the
+// streaming one (logprob_accumulator.h) agree bit for bit. Top-k is ordered by (value descending, token id
+// ascending); ties keep the lowest ids.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +16,9 @@
 
 #include "plumbline/base/status.h"
 #include "plumbline/kernels/kernel_context.h"
-#include "plumbline/kernels/logprobs/top_k.h"
 #include "plumbline/tensor/matrix.h"
 
 namespace plumbline {
-
-struct LogProbKernels;
 
 inline constexpr int kVocabTile = 1024;
 
@@ -88,48 +86,5 @@ struct RaggedLogProbRequest {
 // position's token unless it is one of them. Checks what CheckLogProbInputs does before anything is computed.
 Result<std::vector<std::optional<LogProbabilities>>> compute_log_probabilities_ragged(
     const KernelContext& context, const RaggedLogProbRequest& request);
-
-// ---- The streaming form: rows seen one vocabulary tile at a time. ----
-
-// What one row has after every tile: token ids ordered (value descending, id ascending), exactly min(k,
-// vocab).
-struct RowLogProbs {
-  float chosen_logprob = 0.0f;
-  int64_t rank = 0;                            // 1 + #{v : x[v] > x[chosen], or equal with v < chosen}
-  std::vector<std::pair<int32_t, float>> top;  // (id, log-prob)
-};
-
-// Collects `rows` rows of logits arriving as tiles [rows, <= 1024] in any order from any thread, each tile
-// once. chosen_logits[r] must be row r's own logit of chosen[r] (the same bits as in its tile). Holds 8 bytes
-// for each (row, tile) and for each (thread, row, top entry), never a row of logits.
-class LogProbAccumulator {
- public:
-  LogProbAccumulator(Isa isa, int threads, int64_t rows, int64_t vocab, int top_k);
-
-  // Before the first tile. chosen [rows] in [0, vocab), or -1: no token of interest (log-prob NaN, rank 0),
-  // which is also what every row has without this call.
-  void SetChosen(std::span<const int32_t> chosen, std::span<const float> chosen_logits);
-
-  // logits [rows, tile width] of ids [tile * 1024, ...). Thread-safe across different (tile, thread) pairs.
-  void AddTile(int64_t tile, MatrixView<const float> logits, int thread);
-
-  // Call once after every tile. A row that holds NaN or +inf, or nothing above -inf, has NaN log-probs
-  // throughout (entries that NaN logits leave unfilled have id `vocab`): the caller rejects it.
-  std::vector<RowLogProbs> Finish() const;
-
- private:
-  const LogProbKernels* kernels_;
-  int threads_;
-  int64_t rows_;
-  int64_t vocab_;
-  int64_t tiles_;
-  int64_t top_k_;                     // at most vocab
-  std::vector<int32_t> chosen_;       // [rows]
-  std::vector<float> chosen_logits_;  // [rows]
-  std::vector<float> tile_max_;       // [tiles, rows]
-  std::vector<float> tile_sum_;       // [tiles, rows]
-  std::vector<int64_t> before_;       // [threads, rows]: tokens that rank before the chosen one
-  std::vector<TopEntry> top_;         // [threads, rows, top_k], each a heap
-};
 
 }  // namespace plumbline
