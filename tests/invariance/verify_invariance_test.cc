@@ -1,0 +1,54 @@
+// The list of verify on every tiny checkpoint, in both compute types: one digest a quantity over every axis.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "../golden/golden_files.h"
+#include "plumbline/pipelines/engine_test_util.h"
+#include "plumbline/pipelines/verify.h"
+
+namespace plumbline {
+namespace {
+
+class VerifyInvariance : public testing::TestWithParam<std::string> {};
+
+TEST_P(VerifyInvariance, OneDigestOverEveryAxis) {
+  const std::filesystem::path gguf = GoldenFolder() / "models" / GetParam() / "model.gguf";
+  const std::string name = std::filesystem::exists(gguf) ? GetParam() + "/model.gguf" : GetParam();
+  for (const Compute compute : {Compute::kBf16, Compute::kF32}) {
+    SCOPED_TRACE(Name(compute));
+    const std::unique_ptr<Runtime> runtime = LoadTiny(name, 2, compute);
+    ASSERT_NE(runtime, nullptr);
+    const auto report = Verify(*runtime, nullptr, [](const VerifyCaseReport&) { return Status(); });
+    ASSERT_TRUE(report.has_value()) << report.error().message;
+    EXPECT_TRUE(report->ok) << report->difference;
+    for (const VerifyCaseReport& done : report->cases) {
+      const std::string what = done.how.axis + " " + done.how.value;
+      EXPECT_EQ(done.difference, "") << what;
+      EXPECT_EQ(done.digests, report->cases.front().digests) << what;
+      // The axes are taken, not only asked for.
+      EXPECT_EQ(done.rows_reused > 0, done.how.known.value_or(0) >= done.how.page_size) << what;
+      EXPECT_EQ(done.drafts_accepted + done.drafts_rejected > 0,
+                done.how.drafts > 0 || (done.how.strangers > 0 && done.how.unobserved_too))
+          << what;
+    }
+    const VerifyDigests& digests = report->cases.front().digests;
+    EXPECT_EQ(std::set(digests.begin(), digests.end()).size(), digests.size());
+  }
+}
+
+std::vector<std::string> TinyModels() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder() / "models")) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+INSTANTIATE_TEST_SUITE_P(Models, VerifyInvariance, testing::ValuesIn(TinyModels()),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace plumbline
