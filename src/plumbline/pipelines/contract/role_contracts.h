@@ -1,7 +1,7 @@
 // The role contract of a DECODER: what its forward takes (decoder contract, section 7.1; seed 002).
 //
 // A field that is absent is not an input: each optional field is set only where the deployment needs it. The
-// canonical order is the order of the members, and ForEachLeaf is the one place that walks it.
+// canonical order is the order of the members, and ForEachLeafPair is the one place that walks it.
 #pragma once
 
 #include <array>
@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plumbline/base/check.h"
 #include "plumbline/pipelines/contract/input_tree.h"
 
 namespace plumbline {
@@ -78,54 +79,65 @@ std::string ToString(const LeafName& name);  // "tokens", "kv/replica0/cache_len
 
 namespace internal {
 
-template <typename Leaves, typename Fn>
-void ForEachOfTuple(LeafName name, Leaves& leaves, Fn& fn) {
-  for (size_t i = 0; i < leaves.size(); ++i) {
+template <typename A, typename B, typename Fn>
+void ForEachOfTuple(LeafName name, A& a, B& b, Fn& fn) {
+  PLUMBLINE_CHECK(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
     name.index = static_cast<int>(i);
-    fn(name, leaves[i]);
+    fn(name, a[i], b[i]);
   }
 }
 
-template <typename Tree, typename Fn>
-void ForEachOfTree(DecoderField field, Tree& tree, Fn& fn) {
-  for (auto& leaf : tree.leaves) fn(LeafName{.field = field, .path = leaf.path}, leaf.value);
+template <typename A, typename B, typename Fn>
+void ForEachOfTree(DecoderField field, A& a, B& b, Fn& fn) {
+  PLUMBLINE_CHECK(a.leaves.size() == b.leaves.size());
+  for (size_t i = 0; i < a.leaves.size(); ++i) {
+    fn(LeafName{.field = field, .path = a.leaves[i].path}, a.leaves[i].value, b.leaves[i].value);
+  }
 }
 
 }  // namespace internal
 
+// Calls fn(LeafName, leaf of a, leaf of b) for every leaf, in canonical order. The records have the same
+// fields and leaf counts (CheckSameStructure).
+template <typename A, typename B, typename Fn>
+void ForEachLeafPair(A& a, B& b, Fn&& fn) {
+  using enum DecoderField;
+  const auto one = [&fn](DecoderField field, auto& x, auto& y) { fn(LeafName{.field = field}, x, y); };
+  const auto maybe = [&one](DecoderField field, auto& x, auto& y) {
+    if (x.has_value()) one(field, *x, *y);
+  };
+  const auto tuple = [&fn](DecoderField field, auto& x, auto& y) {
+    if (x.has_value()) internal::ForEachOfTuple({.field = field}, *x, *y, fn);
+  };
+  const auto tree = [&fn](DecoderField field, auto& x, auto& y) {
+    if (x.has_value()) internal::ForEachOfTree(field, *x, *y, fn);
+  };
+  one(kTokens, a.tokens, b.tokens);
+  if (a.vision.has_value()) {
+    internal::ForEachOfTuple({kVision, "embeddings"}, a.vision->embeddings, b.vision->embeddings, fn);
+    internal::ForEachOfTuple({kVision, "indices"}, a.vision->indices, b.vision->indices, fn);
+  }
+  one(kInputRowOffsets, a.input_row_offsets, b.input_row_offsets);
+  maybe(kTokenPositions, a.token_positions, b.token_positions);
+  maybe(kHostInputRowOffsets, a.host_input_row_offsets, b.host_input_row_offsets);
+  one(kReturnNLogits, a.return_n_logits, b.return_n_logits);
+  maybe(kDataParallelSplits, a.data_parallel_splits, b.data_parallel_splits);
+  tuple(kSignals, a.signals, b.signals);
+  internal::ForEachOfTree(kKv, a.kv, b.kv, fn);
+  tuple(kBatchContextLengths, a.batch_context_lengths, b.batch_context_lengths);
+  tree(kEp, a.ep, b.ep);
+  tuple(kLora, a.lora, b.lora);
+  tree(kConstants, a.constants, b.constants);
+  tree(kState, a.state, b.state);
+  tree(kScratch, a.scratch, b.scratch);
+  tree(kStageBoundary, a.stage_boundary, b.stage_boundary);
+}
+
 // Calls fn(LeafName, leaf&) for every leaf that is present, in canonical order.
 template <typename Inputs, typename Fn>
 void ForEachLeaf(Inputs& inputs, Fn&& fn) {
-  using enum DecoderField;
-  const auto one = [&fn](DecoderField field, auto& leaf) { fn(LeafName{.field = field}, leaf); };
-  const auto maybe = [&one](DecoderField field, auto& leaf) {
-    if (leaf.has_value()) one(field, *leaf);
-  };
-  const auto tuple = [&fn](DecoderField field, auto& leaves) {
-    if (leaves.has_value()) internal::ForEachOfTuple({.field = field}, *leaves, fn);
-  };
-  const auto tree = [&fn](DecoderField field, auto& leaves) {
-    if (leaves.has_value()) internal::ForEachOfTree(field, *leaves, fn);
-  };
-  one(kTokens, inputs.tokens);
-  if (inputs.vision.has_value()) {
-    internal::ForEachOfTuple({.field = kVision, .path = "embeddings"}, inputs.vision->embeddings, fn);
-    internal::ForEachOfTuple({.field = kVision, .path = "indices"}, inputs.vision->indices, fn);
-  }
-  one(kInputRowOffsets, inputs.input_row_offsets);
-  maybe(kTokenPositions, inputs.token_positions);
-  maybe(kHostInputRowOffsets, inputs.host_input_row_offsets);
-  one(kReturnNLogits, inputs.return_n_logits);
-  maybe(kDataParallelSplits, inputs.data_parallel_splits);
-  tuple(kSignals, inputs.signals);
-  internal::ForEachOfTree(kKv, inputs.kv, fn);
-  tuple(kBatchContextLengths, inputs.batch_context_lengths);
-  tree(kEp, inputs.ep);
-  tuple(kLora, inputs.lora);
-  tree(kConstants, inputs.constants);
-  tree(kState, inputs.state);
-  tree(kScratch, inputs.scratch);
-  tree(kStageBoundary, inputs.stage_boundary);
+  ForEachLeafPair(inputs, inputs, [&fn](const LeafName& name, auto& leaf, auto&) { fn(name, leaf); });
 }
 
 // Which fields are present, in canonical order.
