@@ -117,6 +117,7 @@ class DecoderBatchProcessor {
   Status CheckBatches(std::span<const ReplicaBatch> replica_batches, int64_t return_n_logits) const;
   Status CheckContext(const TextContext& context, int64_t return_n_logits, size_t replica,
                       size_t index) const;
+  Status CheckStateStore() const;
   void Count(std::span<const ReplicaBatch> replica_batches);
   Status FillTokens(std::span<const ReplicaBatch> replica_batches);
   Status FillHostInputs(std::span<const ReplicaBatch> replica_batches, int64_t return_n_logits);

@@ -187,11 +187,15 @@ Status DecoderBatchProcessor::FillContextLengths(std::span<const ReplicaBatch> r
   return {};
 }
 
-Status DecoderBatchProcessor::FillState(std::span<const ReplicaBatch> replica_batches) {
+Status DecoderBatchProcessor::CheckStateStore() const {
   const LeafName name = {.field = DecoderField::kState};
   if (state_store == nullptr) return step_.state.has_value() ? internal::Missing(name) : Status();
   if (!step_.state.has_value()) return internal::Undeclared(name);
-  RETURN_IF_ERROR(internal::CheckSameTree(name.field, state_store->state_inputs(), *step_.state));
+  return internal::CheckSameTree(name.field, state_store->state_inputs(), *step_.state);
+}
+
+Status DecoderBatchProcessor::FillState(std::span<const ReplicaBatch> replica_batches) {
+  if (state_store == nullptr) return {};
   flat_.replica_batches = replica_batches;
   return state_store->Fill(flat_, state_);
 }
@@ -226,6 +230,7 @@ Result<const DecoderInputs<InputTensor>*> DecoderBatchProcessor::prepare_initial
         "decoder inputs: got none bound, want bind_input_tree first (prepare_initial_token_inputs)");
   }
   RETURN_IF_ERROR(CheckBatches(replica_batches, return_n_logits));
+  RETURN_IF_ERROR(CheckStateStore());
   if (!limits_known_) RETURN_IF_ERROR(FindLargest());
   RETURN_IF_ERROR(TakeOthers(kv_cache_inputs, brought));
   Count(replica_batches);
