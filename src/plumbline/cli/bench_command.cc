@@ -6,6 +6,7 @@
 #include "plumbline/cli/json_writer.h"
 #include "plumbline/cli/options.h"
 #include "plumbline/cli/output.h"
+#include "plumbline/kernels/gemm/gemm_plan.h"
 #include "plumbline/kernels/limits/limits.h"
 
 namespace plumbline::cli {
@@ -36,6 +37,9 @@ struct BenchReport {
   double OperationShare(const BenchLine& line) const {
     return line.operations / line.seconds / peak_operations;
   }
+  double DotBf16Share(const BenchLine& line) const {
+    return limits.dot_bf16 > 0 ? line.operations / line.seconds / limits.dot_bf16 : 0;
+  }
 };
 
 Result<BenchOptions> ToBenchOptions(const BenchCommandOptions& options) {
@@ -63,11 +67,12 @@ std::string ReportText(const BenchReport& report, const Runtime& runtime) {
       report.limits.multiply_add * 1e-9,
       report.limits.dot_bf16 > 0 ? fmt::format(", vdpbf16ps {:.0f} GFLOP/s", report.limits.dot_bf16 * 1e-9)
                                  : "");
-  out +=
-      fmt::format("{:20} {:>10} {:>14} {:>20}\n", "", "tokens/s", "share of read", "share of multiply-add");
+  out += fmt::format("{:20} {:>10} {:>8} {:>14} {:>12}\n", "share of", "tokens/s", "read", "multiply-add",
+                     "vdpbf16ps");
   for (const BenchLine& line : report.lines) {
-    out += fmt::format("{:20} {:>10.1f} {:>12.0f} % {:>19.0f} %", line.work, report.TokensPerSecond(line),
-                       100 * report.ReadShare(line), 100 * report.OperationShare(line));
+    out += fmt::format("{:20} {:>10.1f} {:>6.0f} % {:>12.0f} % {:>10.0f} %", line.work,
+                       report.TokensPerSecond(line), 100 * report.ReadShare(line),
+                       100 * report.OperationShare(line), 100 * report.DotBf16Share(line));
     if (line.first_token_seconds > 0) {
       out += fmt::format("   first token after {:.1f} ms", 1e3 * line.first_token_seconds);
     }
@@ -96,6 +101,7 @@ std::string ReportJson(const BenchReport& report, const Runtime& runtime, bool p
     number(entry.Field("tokens_per_second"), report.TokensPerSecond(line));
     number(entry.Field("read_share"), report.ReadShare(line));
     number(entry.Field("multiply_add_share"), report.OperationShare(line));
+    number(entry.Field("dot_bf16_share"), report.DotBf16Share(line));
     if (line.first_token_seconds > 0) number(entry.Field("first_token_seconds"), line.first_token_seconds);
     entry.Close();
   });
@@ -115,7 +121,7 @@ Status Run(const BenchCommandOptions& options, const std::atomic<bool>& cancelle
   // Before the limits, whose memory is not the model's.
   report.peak_resident_bytes = PeakResidentBytes();
   ASSIGN_OR_RETURN(report.limits, MeasureLimits(runtime->context(), kLimitSeconds));
-  const bool pairs = runtime->options().compute == Compute::kBf16 && report.limits.dot_bf16 > 0;
+  const bool pairs = UsesPairs(runtime->options().isa, runtime->options().compute);
   report.peak_operations = pairs ? report.limits.dot_bf16 : report.limits.multiply_add;
   ASSIGN_OR_RETURN(const std::unique_ptr<Output> output, Output::Open(options.output));
   RETURN_IF_ERROR(output->Write(format == Format::kText

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "plumbline/cli/progress.h"
+#include "plumbline/kernels/limits/isa_choice.h"
 
 namespace plumbline::cli {
 namespace {
@@ -58,7 +59,7 @@ Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
   }
   const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   out.threads = options.threads > 0 ? options.threads : processors;
-  ASSIGN_OR_RETURN(out.isa, ParseIsa(options.isa));
+  ASSIGN_OR_RETURN(out.isa, options.isa == "auto" ? FastestIsa() : ParseIsa(options.isa));
   const std::pair<const char*, int> degrees[] = {{"--tp", options.tp},
                                                  {"--dp", options.dp},
                                                  {"--pp", options.pp},

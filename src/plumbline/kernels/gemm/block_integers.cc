@@ -1,5 +1,6 @@
 #include "plumbline/kernels/gemm/block_integers.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "plumbline/base/check.h"
@@ -73,13 +74,6 @@ void ReadQ6K(const uint8_t* block, BlockIntegers& out) {
   }
 }
 
-// Where column `column` lies: its pair vector and the lane of its odd k (the even k is the next lane).
-struct Lane {
-  int vector;
-  int odd;
-};
-Lane LaneOf(int column) { return {column / 8, column % 8 * 2}; }
-
 void WriteSubScales(PackedFormat format, const BlockIntegers& in, int group, int at, uint8_t* scales) {
   if (format == PackedFormat::kQ6_K) {
     scales[at] = in.sub_scale[2 * group];
@@ -100,51 +94,76 @@ void ReadSubScales(PackedFormat format, const uint8_t* scales, int group, int at
   }
 }
 
-// The low `bits` of every second element, in pair order.
-uint32_t LowWord(const uint8_t* q, int bits) {
+// The elements of a group that share words: `step` apart from `first`. Word w lies at (width * w + at).
+struct Stream {
+  int first;
+  int step;
+  int at;
+  int width;
+
+  int Elements() const { return 32 / step; }
+};
+
+// Pair order has one for the odd and one for the even k of a column.
+int Streams(PanelOrder order) { return order == PanelOrder::kPairs ? 2 : 1; }
+Stream StreamOf(PanelOrder order, int column, int index) {
+  if (order == PanelOrder::kColumns) return {0, 1, column, kPanel};
+  const int odd = 1 - index;
+  return {odd, 2, 16 * (column / 8) + column % 8 * 2 + index, 2 * kPanel};
+}
+
+// Bits [from, from + bits) of `count` elements from `q` on, side by side.
+uint32_t Gather(const uint8_t* q, int step, int count, int from, int bits) {
   uint32_t word = 0;
-  for (int i = 0; i < 32 / bits; ++i) {
-    word |= (static_cast<uint32_t>(q[2 * i]) & ((1u << bits) - 1u)) << (bits * i);
+  for (int i = 0; i < count; ++i) {
+    word |= ((static_cast<uint32_t>(q[step * i]) >> from) & ((1u << bits) - 1u)) << (bits * i);
   }
   return word;
 }
 
-// The bits above the low four of every second of 32 elements, in pair order.
-uint32_t HighWord(const uint8_t* q, int bits) {
-  uint32_t word = 0;
-  for (int p = 0; p < 16; ++p) word |= static_cast<uint32_t>(q[2 * p] >> 4) << (bits * p);
-  return word;
+void Scatter(uint32_t word, int step, int count, int from, int bits, uint8_t* q) {
+  for (int i = 0; i < count; ++i) {
+    q[step * i] = static_cast<uint8_t>(q[step * i] | ((word >> (bits * i)) & ((1u << bits) - 1u)) << from);
+  }
 }
 
-void WriteGroup(const QuantLayout& layout, const uint8_t* q, Lane lane, uint8_t* low) {
+void WriteGroup(const QuantLayout& layout, PanelOrder order, const uint8_t* q, int column, uint8_t* low) {
   uint8_t* high = low + layout.LowBytes();
-  const int word_k = 64 / layout.low_bits;
-  for (int odd = 0; odd < 2; ++odd) {
-    const int at = 16 * lane.vector + lane.odd + (1 - odd);
-    for (int word = 0; word < 32 / word_k; ++word) {
-      Store32(low + 256 * word + 4 * at, LowWord(q + word_k * word + odd, layout.low_bits));
-    }
-    if (layout.high_bits == 1) Store16(high + 2 * at, static_cast<uint16_t>(HighWord(q + odd, 1)));
-    if (layout.high_bits == 2) Store32(high + 4 * at, HighWord(q + odd, 2));
+  for (int index = 0; index < Streams(order); ++index) {
+    const Stream stream = StreamOf(order, column, index);
+    const auto write = [&](uint8_t* words, int from, int bits) {
+      const int per_word = std::min(32 / bits, stream.Elements());
+      for (int w = 0; w * per_word < stream.Elements(); ++w) {
+        const uint32_t word =
+            Gather(q + stream.first + w * per_word * stream.step, stream.step, per_word, from, bits);
+        const int at = stream.width * w + stream.at;
+        if (per_word * bits == 16) {
+          Store16(words + 2 * at, static_cast<uint16_t>(word));
+        } else {
+          Store32(words + 4 * at, word);
+        }
+      }
+    };
+    write(low, 0, layout.low_bits);
+    if (layout.high_bits != 0) write(high, 4, layout.high_bits);
   }
 }
 
-void ReadGroup(const QuantLayout& layout, const uint8_t* low, Lane lane, uint8_t* q) {
+void ReadGroup(const QuantLayout& layout, PanelOrder order, const uint8_t* low, int column, uint8_t* q) {
   const uint8_t* high = low + layout.LowBytes();
-  const uint32_t low_mask = (1u << layout.low_bits) - 1u;
-  const uint32_t high_mask = (1u << layout.high_bits) - 1u;
-  const int word_pairs = 32 / layout.low_bits;
-  for (int odd = 0; odd < 2; ++odd) {
-    const int at = 16 * lane.vector + lane.odd + (1 - odd);
-    uint32_t plane = 0;
-    if (layout.high_bits == 1) plane = Load16(high + 2 * at);
-    if (layout.high_bits == 2) plane = Load32(high + 4 * at);
-    for (int p = 0; p < 16; ++p) {
-      const uint32_t word = Load32(low + 256 * (p / word_pairs) + 4 * at);
-      const uint32_t top = (plane >> (layout.high_bits * p)) & high_mask;
-      q[2 * p + odd] =
-          static_cast<uint8_t>(((word >> (layout.low_bits * (p % word_pairs))) & low_mask) | top << 4);
-    }
+  std::fill_n(q, 32, uint8_t{0});
+  for (int index = 0; index < Streams(order); ++index) {
+    const Stream stream = StreamOf(order, column, index);
+    const auto read = [&](const uint8_t* words, int from, int bits) {
+      const int per_word = std::min(32 / bits, stream.Elements());
+      for (int w = 0; w * per_word < stream.Elements(); ++w) {
+        const int at = stream.width * w + stream.at;
+        const uint32_t word = per_word * bits == 16 ? Load16(words + 2 * at) : Load32(words + 4 * at);
+        Scatter(word, stream.step, per_word, from, bits, q + stream.first + w * per_word * stream.step);
+      }
+    };
+    read(low, 0, layout.low_bits);
+    if (layout.high_bits != 0) read(high, 4, layout.high_bits);
   }
 }
 
@@ -185,27 +204,29 @@ void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out
   PLUMBLINE_CHECK(IsQuantized(format));
 }
 
-void WritePackedBlock(PackedFormat format, const BlockIntegers& integers, int column, uint8_t* block) {
+void WritePackedBlock(PackedFormat format, PanelOrder order, const BlockIntegers& integers, int column,
+                      uint8_t* block) {
   const QuantLayout layout = Layout(format);
-  const int at = ScalePosition(column);
+  const int at = ScalePosition(order, column);
   Store16(block + 2 * at, integers.d);
   if (layout.has_minimum) Store16(block + 64 + 2 * at, integers.minimum);
   uint8_t* group = block + layout.HeadBytes();
   for (int g = 0; g < layout.Groups(); ++g, group += layout.GroupBytes()) {
     if (layout.group_scale_bytes != 0) WriteSubScales(format, integers, g, at, group);
-    WriteGroup(layout, integers.q + 32 * g, LaneOf(column), group + layout.group_scale_bytes);
+    WriteGroup(layout, order, integers.q + 32 * g, column, group + layout.group_scale_bytes);
   }
 }
 
-void ReadPackedBlock(PackedFormat format, const uint8_t* block, int column, BlockIntegers& out) {
+void ReadPackedBlock(PackedFormat format, PanelOrder order, const uint8_t* block, int column,
+                     BlockIntegers& out) {
   const QuantLayout layout = Layout(format);
-  const int at = ScalePosition(column);
+  const int at = ScalePosition(order, column);
   out.d = Load16(block + 2 * at);
   if (layout.has_minimum) out.minimum = Load16(block + 64 + 2 * at);
   const uint8_t* group = block + layout.HeadBytes();
   for (int g = 0; g < layout.Groups(); ++g, group += layout.GroupBytes()) {
     if (layout.group_scale_bytes != 0) ReadSubScales(format, group, g, at, out);
-    ReadGroup(layout, group + layout.group_scale_bytes, LaneOf(column), out.q + 32 * g);
+    ReadGroup(layout, order, group + layout.group_scale_bytes, column, out.q + 32 * g);
   }
 }
 

@@ -20,7 +20,9 @@ struct BlockIntegers {
 void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out);
 
 // Column `column` of one block of a panel (packed_format.h).
-void WritePackedBlock(PackedFormat format, const BlockIntegers& integers, int column, uint8_t* block);
-void ReadPackedBlock(PackedFormat format, const uint8_t* block, int column, BlockIntegers& out);
+void WritePackedBlock(PackedFormat format, PanelOrder order, const BlockIntegers& integers, int column,
+                      uint8_t* block);
+void ReadPackedBlock(PackedFormat format, PanelOrder order, const uint8_t* block, int column,
+                     BlockIntegers& out);
 
 }  // namespace plumbline

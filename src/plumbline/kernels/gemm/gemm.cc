@@ -28,9 +28,6 @@ Kernels KernelsOf(Isa isa) {
   return {isa_avx2::kTileKernels, isa_avx2::kQuantKernels, isa_avx2::kActivations};
 }
 
-// Only vdpbf16ps multiplies pairs as they are; elsewhere bf16 activations are kept as float32.
-bool UsesPairs(Isa isa, Compute compute) { return isa == Isa::kAvx512Bf16 && compute == Compute::kBf16; }
-
 int64_t EvenK(int64_t k) { return (k + 1) / 2 * 2; }
 
 // 4-byte words of one packed row.
@@ -62,7 +59,6 @@ class BlockRunner {
     args.y_stride = y.stride;
     args.accumulate = accumulate;
     const int64_t panel_end = (col_end + kPanel - 1) / kPanel;
-    const bool decode = IsQuantized(weight_.format()) && !plan_.in_registers;
     int64_t panels = 1;
     for (int64_t panel = col_begin / kPanel; panel < panel_end; panel += panels) {
       panels = std::min<int64_t>(plan_.Panels(), panel_end - panel);
@@ -71,7 +67,7 @@ class BlockRunner {
       args.bias = bias == nullptr ? nullptr : bias + (column - col_begin);
       args.w = weight_.Panel(panel);
       args.panel_stride = weight_.panel_bytes();
-      if (decode) {
+      if (plan_.in_scratch) {
         Decoder()(args.w, weight_.k(), scratch_);
         args.w = scratch_;
       }
@@ -80,16 +76,30 @@ class BlockRunner {
   }
 
  private:
+  bool Pairs() const { return UsesPairs(x_.isa(), x_.compute()); }
+
   TileKind Kind() const {
-    if (UsesPairs(x_.isa(), x_.compute())) return TileKind::kPairs;
-    return weight_.format() == PackedFormat::kBf16 ? TileKind::kWidened : TileKind::kFloats;
+    if (Pairs()) return TileKind::kPairs;
+    const bool widened = weight_.format() == PackedFormat::kBf16 && !plan_.in_scratch;
+    return widened ? TileKind::kWidened : TileKind::kFloats;
   }
 
   DecodeFn Decoder() const {
+    DecodeTarget target = DecodeTarget::kFloats;
+    if (Pairs()) {
+      target = DecodeTarget::kPairs;
+    } else if (x_.compute() == Compute::kBf16) {
+      target = weight_.plain() ? DecodeTarget::kRoundedPlain : DecodeTarget::kRounded;
+    }
+    return kernels_.quant.decode[static_cast<int>(target)][static_cast<int>(weight_.format())]
+                                [static_cast<int>(weight_.order())];
+  }
+
+  TileFn RegisterTile(int64_t rows) const {
     const auto format = static_cast<int>(weight_.format());
-    if (UsesPairs(x_.isa(), x_.compute())) return kernels_.quant.to_pairs[format];
-    return x_.compute() == Compute::kBf16 ? kernels_.quant.to_rounded[format]
-                                          : kernels_.quant.to_floats[format];
+    if (Pairs()) return kernels_.quant.pairs[format][rows - 1];
+    return (x_.compute() == Compute::kBf16 ? kernels_.quant.rounded
+                                           : kernels_.quant.floats)[format][rows - 1];
   }
 
   // Tiles of one group of rows after the other.
@@ -111,7 +121,7 @@ class BlockRunner {
   // The widest tiles that exist for this many rows, side by side.
   void RunTile(int64_t rows, int64_t panels, TileArgs args) const {
     if (plan_.in_registers) {
-      kernels_.quant.tile[static_cast<int>(weight_.format())][rows - 1](args);
+      RegisterTile(rows)(args);
       return;
     }
     const auto& tiles = kernels_.tiles.tile[static_cast<int>(Kind())][rows - 1];
@@ -138,8 +148,17 @@ class BlockRunner {
   const int64_t row_words_;
 };
 
-GemmShape ShapeOf(const PackedActivations& x, int64_t rows, bool quantized) {
-  return {x.isa(), UsesPairs(x.isa(), x.compute()), quantized, rows, x.k()};
+PanelForm FormOf(const PackedActivations& x, const PackedWeight& weight) {
+  const bool pairs = UsesPairs(x.isa(), x.compute());
+  if (weight.format() == PackedFormat::kF32) return PanelForm::kReady;
+  if (weight.format() == PackedFormat::kBf16) return pairs ? PanelForm::kReady : PanelForm::kWidened;
+  if (pairs) return weight.order() == PanelOrder::kPairs ? PanelForm::kRegisters : PanelForm::kDecoded;
+  const bool decodable = weight.plain() || x.compute() == Compute::kF32;
+  return weight.order() == PanelOrder::kColumns && decodable ? PanelForm::kRegisters : PanelForm::kDecoded;
+}
+
+GemmShape ShapeOf(const PackedActivations& x, int64_t rows, PanelForm form) {
+  return {x.isa(), UsesPairs(x.isa(), x.compute()), form, rows, x.k()};
 }
 
 // Grows, never shrinks.
@@ -179,16 +198,16 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
   PLUMBLINE_CHECK(x.isa() == context.isa);
   PLUMBLINE_CHECK(x.scratch_.bytes() >= context.pool.threads() * ScratchBytes(x.k()));
   int64_t panels = 0;
-  bool quantized = false;
+  PanelForm form = PanelForm::kReady;  // of the jobs, the one with the narrowest tiles
   for (const GemmJob& job : jobs) {
     PLUMBLINE_CHECK(job.weight->k() == x.k() && job.weight->compute() == x.compute());
     PLUMBLINE_CHECK(job.y.rows == x.m() && job.y.cols == job.weight->n());
     panels += job.weight->panels();
-    quantized = quantized || IsQuantized(job.weight->format());
+    form = std::max(form, FormOf(x, *job.weight));
   }
   if (x.m() == 0 || panels == 0) return;
 
-  const GemmShape shape = ShapeOf(x, x.m(), quantized);
+  const GemmShape shape = ShapeOf(x, x.m(), form);
   const WorkPlan work = ChooseWork(shape, ChooseTile(shape), panels, context.pool.threads());
   const auto units_of = [&](const GemmJob& job) {
     return (job.weight->panels() + work.unit_panels - 1) / work.unit_panels;
@@ -208,7 +227,7 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
     const int64_t col_end = std::min(job.weight->n(), col_begin + work.unit_panels * kPanel);
     // The scratch is this object's own; it is const only in what it holds.
     auto* scratch = static_cast<char*>(const_cast<void*>(x.scratch_.data())) + thread * ScratchBytes(x.k());
-    const TilePlan tile = ChooseTile(ShapeOf(x, x.m(), IsQuantized(job.weight->format())));
+    const TilePlan tile = ChooseTile(ShapeOf(x, x.m(), FormOf(x, *job.weight)));
     BlockRunner(x, *job.weight, tile, scratch)
         .Run(row_begin, row_end, col_begin, col_end,
              MatrixView<float>(job.y.Row(row_begin) + col_begin, row_end - row_begin, col_end - col_begin,
@@ -223,10 +242,8 @@ void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t r
   PLUMBLINE_CHECK(x.isa() == isa && x.k() == weight.k() && x.compute() == weight.compute());
   PLUMBLINE_CHECK(row_begin >= 0 && row_end <= x.m() && col_begin % kPanel == 0 && col_end <= weight.n());
   if (row_begin >= row_end || col_begin >= col_end) return;
-  const bool quantized = IsQuantized(weight.format());
-  const TilePlan tile = ChooseTile(ShapeOf(x, row_end - row_begin, quantized));
-  if (quantized && !tile.in_registers)
-    PLUMBLINE_CHECK(Reserve(scratch.panel, ScratchBytes(x.k())).has_value());
+  const TilePlan tile = ChooseTile(ShapeOf(x, row_end - row_begin, FormOf(x, weight)));
+  if (tile.in_scratch) PLUMBLINE_CHECK(Reserve(scratch.panel, ScratchBytes(x.k())).has_value());
   BlockRunner(x, weight, tile, scratch.panel.data())
       .Run(row_begin, row_end, col_begin, col_end, y, nullptr, false);
 }

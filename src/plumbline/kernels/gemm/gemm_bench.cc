@@ -6,7 +6,6 @@
 // Weights rotate through copies that exceed the caches. A line: shape, format, rows, GB/s of packed weight
 // read (share of read bandwidth), GFLOP/s (share of the multiply-add peak).
 #include <fmt/format.h>
-#include <immintrin.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,7 +14,9 @@
 #include <vector>
 
 #include "plumbline/kernels/gemm/gemm.h"
+#include "plumbline/kernels/gemm/gemm_plan.h"
 #include "plumbline/kernels/gemm/gemm_testing.h"
+#include "plumbline/kernels/limits/limits.h"
 
 namespace plumbline {
 namespace {
@@ -40,79 +41,12 @@ double BestSeconds(const ThreadPool& pool, double seconds, Body&& body) {
   return best;
 }
 
-// Adds up `bytes` in four streams.
-double ReadSum(const char* data, int64_t bytes) {
-  __m256i sum[4] = {};
-  const int64_t quarter = bytes / 4 / 128 * 128;
-  for (int64_t i = 0; i < quarter; i += 64) {
-    for (int s = 0; s < 4; ++s) {
-      const auto* p = reinterpret_cast<const __m256i*>(data + s * quarter + i);
-      sum[s] = _mm256_add_epi32(sum[s], _mm256_xor_si256(_mm256_loadu_si256(p), _mm256_loadu_si256(p + 1)));
-    }
-  }
-  return _mm256_extract_epi32(
-      _mm256_add_epi32(_mm256_add_epi32(sum[0], sum[1]), _mm256_add_epi32(sum[2], sum[3])), 0);
-}
-
-double ReadBandwidth(ThreadPool& pool) {
-  constexpr int64_t kBytes = int64_t{128} << 20;
-  Buffer buffer = Buffer::Allocate(kBytes).value();
-  std::fill_n(buffer.As<char>().data(), kBytes, 1);
-  const int64_t part = kBytes / pool.threads();
-  std::vector<double> sums(pool.threads());
-  const double best = BestSeconds(pool, 0.3, [&] {
-    pool.Run([&](int t) { sums[t] += ReadSum(buffer.As<char>().data() + t * part, part); });
-  });
-  return kBytes / best;
-}
-
-constexpr int kPeakSteps = 20000;
-
-__attribute__((target("avx512f,avx512bf16"))) float DotLoop() {
-  __m512 acc[12];
-  for (int i = 0; i < 12; ++i) acc[i] = _mm512_set1_ps(static_cast<float>(i));
-  auto ones = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f803f80));
-  for (int step = 0; step < kPeakSteps; ++step) {
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; ++i) acc[i] = _mm512_dpbf16_ps(acc[i], ones, ones);
-  }
-  float sum = 0;
-  for (const __m512& a : acc) sum += _mm512_cvtss_f32(a);
-  return sum;
-}
-
-float FmaLoop256() {
-  __m256 acc[12];
-  for (int i = 0; i < 12; ++i) acc[i] = _mm256_set1_ps(static_cast<float>(i));
-  const __m256 ones = _mm256_set1_ps(0.5f);
-  for (int step = 0; step < kPeakSteps; ++step) {
-#pragma GCC unroll 12
-    for (int i = 0; i < 12; ++i) acc[i] = _mm256_fmadd_ps(ones, ones, acc[i]);
-  }
-  float sum = 0;
-  for (const __m256& a : acc) sum += _mm256_cvtss_f32(a);
-  return sum;
-}
-
-// Multiply-adds of the widest kind the instruction set has, 2 operations each.
-double PeakFlops(ThreadPool& pool, bool pairs) {
-  std::vector<float> sums(pool.threads());
-  const double best =
-      BestSeconds(pool, 0.1, [&] { pool.Run([&](int t) { sums[t] += pairs ? DotLoop() : FmaLoop256(); }); });
-  return 12.0 * kPeakSteps * (pairs ? 64 : 16) * pool.threads() / best;
-}
-
-struct Limits {
-  double bytes;
-  double flops;
-};
-
-void Measure(const KernelContext& context, const Limits& limits, DType dtype, Compute compute, int64_t n,
-             int64_t k, int64_t rows) {
+void Measure(const KernelContext& context, const MachineLimits& limits, double peak, DType dtype,
+             Compute compute, int64_t n, int64_t k, int64_t rows) {
   const int64_t leaf = k % 256 == 0 ? 256 : 192;
   if (leaf % Info(dtype).block_elements != 0) return;
   // The same rows over and over: speed does not depend on values, and random ones take long to make.
-  const gemm_testing::Weight weight = gemm_testing::RandomWeight(dtype, 64, k, 1);
+  const gemm_testing::Weight weight = gemm_testing::PlainWeight(dtype, 64, k, 1);
   std::vector<int32_t> order(n);
   for (int64_t i = 0; i < n; ++i) order[i] = static_cast<int32_t>(i % 64);
   const int64_t bytes = PackedWeight::PackedBytes(dtype, n, k, compute);
@@ -138,8 +72,8 @@ void Measure(const KernelContext& context, const Limits& limits, DType dtype, Co
   const double rate = static_cast<double>(bytes) / best;
   const double flops = 2.0 * n * k * rows / best;
   fmt::print("{:>6} x {:<5} {:<5} rows {:<4} {:7.1f} GB/s ({:3.0f} %) {:8.1f} GFLOP/s ({:3.0f} %)\n", n, k,
-             Info(dtype).name, rows, rate * 1e-9, 100 * rate / limits.bytes, flops * 1e-9,
-             100 * flops / limits.flops);
+             Info(dtype).name, rows, rate * 1e-9, 100 * rate / limits.read_bytes, flops * 1e-9,
+             100 * flops / peak);
 }
 
 int Main(int argc, char** argv) {
@@ -154,10 +88,10 @@ int Main(int argc, char** argv) {
   const Compute compute = ParseCompute(argc > 6 ? argv[6] : "bf16").value_or(Compute::kBf16);
   ThreadPool pool(argc > 1 ? std::max(1, std::atoi(argv[1])) : 2);
   const KernelContext context = {pool, *isa};
-  const Limits limits = {ReadBandwidth(pool),
-                         PeakFlops(pool, *isa == Isa::kAvx512Bf16 && compute == Compute::kBf16)};
+  const MachineLimits limits = MeasureLimits(context, 0.1).value();
+  const double peak = UsesPairs(*isa, compute) ? limits.dot_bf16 : limits.multiply_add;
   fmt::print("{} threads, {}, {}: read {:.1f} GB/s, multiply-add {:.1f} GFLOP/s\n", pool.threads(),
-             Name(*isa), Name(compute), limits.bytes * 1e-9, limits.flops * 1e-9);
+             Name(*isa), Name(compute), limits.read_bytes * 1e-9, peak * 1e-9);
   constexpr int64_t kShapes[][2] = {{576, 576},   {1536, 576},  {576, 1536},
                                     {49152, 576}, {2048, 2048}, {2048, 8192}};
   for (const DType dtype : gemm_testing::kWeightTypes) {
@@ -166,7 +100,7 @@ int Main(int argc, char** argv) {
       if (k % Info(dtype).block_elements != 0) continue;
       if (shape != "all" && shape != fmt::format("{}x{}", n, k)) continue;
       for (const int64_t rows : {1, 2, 4, 8, 16, 32, 128, 512}) {
-        if (only_rows == 0 || rows == only_rows) Measure(context, limits, dtype, compute, n, k, rows);
+        if (only_rows == 0 || rows == only_rows) Measure(context, limits, peak, dtype, compute, n, k, rows);
       }
     }
   }

@@ -14,7 +14,9 @@ inline constexpr int kTileKinds = 3;
 
 inline constexpr int kMaxTileRows = 12;
 inline constexpr int kMaxTileVectors = 8;  // of 16 columns
-inline constexpr int kMaxQuantRows = 8;    // rows of a tile that decodes its weights in registers
+// Rows of a tile that decodes its weights in registers: panels in pair order, in column order.
+inline constexpr int kMaxQuantRows = 8;
+inline constexpr int kMaxColumnRows = 2;
 
 // One tile: y[r, c] for the tile's rows and 16 * vectors columns, all of k.
 struct TileArgs {
@@ -33,7 +35,12 @@ struct TileArgs {
 
 using TileFn = void (*)(const TileArgs& args);
 
-// Decodes one panel of k (a multiple of the block) into [k/2][32] bf16 pairs or [k][32] float32.
+// What a panel is decoded into: [k/2][32] bf16 pairs, or [k][32] float32 (k rounded up to even) whose values
+// are rounded to bf16, the same of a plain weight (PackedWeight::plain), or as they are.
+enum class DecodeTarget : uint8_t { kPairs, kRounded, kRoundedPlain, kFloats };
+inline constexpr int kDecodeTargets = 4;
+
+// Decodes one panel of k (a multiple of the block).
 using DecodeFn = void (*)(const void* panel, int64_t k, void* out);
 
 // x [rows][k] float32, rows `stride` apart -> the layout of one group of rows (gemm.cc).
@@ -45,12 +52,12 @@ struct TileKernels {
 };
 
 struct QuantKernels {
-  // [format]: pairs, float32 values rounded to bf16, and unrounded. Null for formats that are not quantised;
-  // pairs only where there are tiles that read them.
-  DecodeFn to_pairs[kPackedFormats];
-  DecodeFn to_rounded[kPackedFormats];
-  DecodeFn to_floats[kPackedFormats];
-  TileFn tile[kPackedFormats][kMaxQuantRows];  // kPairs, 2 vectors, weights decoded in registers; or null
+  // Null for float32, and for bf16 pairs into pairs; into pairs only where there are tiles that read them.
+  DecodeFn decode[kDecodeTargets][kPackedFormats][kPanelOrders];
+  // [format][rows - 1], 2 vectors, weights decoded in registers; or null.
+  TileFn pairs[kPackedFormats][kMaxQuantRows];     // panels in pair order, kPairs
+  TileFn rounded[kPackedFormats][kMaxColumnRows];  // column order, plain weights rounded to bf16, x float32
+  TileFn floats[kPackedFormats][kMaxColumnRows];   // column order, weights as they are, x float32
 };
 
 struct ActivationKernels {

@@ -18,8 +18,10 @@ constexpr int64_t LargestGroup(Isa isa) { return isa == Isa::kAvx2 ? 6 : kMaxTil
 
 // Decoding in registers repeats the decoding for every tile of rows; beyond this many rows a scratch panel
 // read back from the second-level cache is cheaper.
-constexpr int64_t kFewRows = 8;
-static_assert(kFewRows <= kMaxQuantRows);
+constexpr int64_t FewRows(bool pairs) { return pairs ? kMaxQuantRows : kMaxColumnRows; }
+
+// Widening pairs takes two operations for two multiply-adds a row: from this many rows on it is done once.
+constexpr int64_t kWidenRows = 16;
 
 // A row block's activations should stay in half of a 1 MiB second-level cache while panels stream past.
 constexpr int64_t kRowBlockBytes = int64_t{512} << 10;
@@ -45,19 +47,21 @@ RowGroups::Group RowGroups::Of(int64_t row) const {
 }
 
 TilePlan ChooseTile(const GemmShape& shape) {
-  if (shape.quantized && shape.pairs && shape.rows <= kFewRows) {
-    return {static_cast<int>(shape.rows), 2, true};
+  if (shape.form == PanelForm::kRegisters && shape.rows <= FewRows(shape.pairs)) {
+    return {.rows = static_cast<int>(shape.rows), .vectors = 2, .in_registers = true};
   }
   const int64_t accumulators = Accumulators(shape.isa);
   const int64_t group = LargestGroup(shape.isa);
   const int64_t rows = std::min(group, CeilDiv(shape.rows, CeilDiv(shape.rows, group)));
-  // Decoded panels come one at a time.
-  const int64_t widest = shape.quantized ? 2 : kMaxTileVectors;
+  const bool in_scratch = shape.form == PanelForm::kDecoded || shape.form == PanelForm::kRegisters ||
+                          (shape.form == PanelForm::kWidened && shape.rows >= kWidenRows);
+  // Scratch holds one panel.
+  const int64_t widest = in_scratch ? 2 : kMaxTileVectors;
   int64_t vectors = 1;
   for (int64_t v = 2; v <= widest; v += 2) {
     if (v != 6 && v * rows <= accumulators) vectors = v;
   }
-  return {static_cast<int>(rows), static_cast<int>(vectors), false};
+  return {.rows = static_cast<int>(rows), .vectors = static_cast<int>(vectors), .in_scratch = in_scratch};
 }
 
 WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels, int threads) {

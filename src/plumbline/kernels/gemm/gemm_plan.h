@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plumbline/base/dtype.h"
 #include "plumbline/base/isa.h"
 
 namespace plumbline {
@@ -23,10 +24,19 @@ struct RowGroups {
 };
 RowGroups MakeRowGroups(Isa isa, int64_t m);
 
+// Only vdpbf16ps multiplies pairs as they are; elsewhere bf16 activations are kept as float32.
+constexpr bool UsesPairs(Isa isa, Compute compute) {
+  return isa == Isa::kAvx512Bf16 && compute == Compute::kBf16;
+}
+
+// What a weight's panels are to the tiles: read as they lie; bf16 pairs that float32 tiles widen; codes to
+// decode into scratch; codes that tiles of few rows can decode themselves.
+enum class PanelForm : uint8_t { kReady, kWidened, kDecoded, kRegisters };
+
 struct GemmShape {
   Isa isa = Isa::kAvx2;
   bool pairs = false;  // vdpbf16ps tiles
-  bool quantized = false;
+  PanelForm form = PanelForm::kReady;
   int64_t rows = 0;
   int64_t k = 0;
 };
@@ -35,7 +45,8 @@ struct GemmShape {
 struct TilePlan {
   int rows = 1;
   int vectors = 1;
-  bool in_registers = false;  // quantised weights are decoded by the tile itself, not into scratch
+  bool in_registers = false;  // codes are decoded by the tile itself
+  bool in_scratch = false;    // a panel is decoded or widened into scratch before its tiles
 
   int Panels() const { return vectors < 2 ? 1 : vectors / 2; }
 };

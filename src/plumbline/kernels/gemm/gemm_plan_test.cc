@@ -35,18 +35,19 @@ TEST(GemmPlan, EveryChoiceHasATile) {
   for (const Isa isa : kIsas) {
     for (const bool pairs : {false, true}) {
       if (pairs && isa != Isa::kAvx512Bf16) continue;
-      for (const bool quantized : {false, true}) {
+      for (const PanelForm form :
+           {PanelForm::kReady, PanelForm::kWidened, PanelForm::kDecoded, PanelForm::kRegisters}) {
         for (int64_t rows = 1; rows < 64; ++rows) {
-          const TilePlan tile = ChooseTile({isa, pairs, quantized, rows, 1024});
+          const TilePlan tile = ChooseTile({isa, pairs, form, rows, 1024});
           ASSERT_GE(tile.rows, 1);
-          if (tile.in_registers) {
-            ASSERT_TRUE(quantized && pairs && rows <= kMaxQuantRows);
-            continue;
-          }
+          ASSERT_EQ(tile.in_registers,
+                    form == PanelForm::kRegisters && rows <= (pairs ? kMaxQuantRows : kMaxColumnRows));
+          if (tile.in_registers) continue;
           const TileKind kind = pairs ? TileKind::kPairs : TileKind::kFloats;
           ASSERT_NE(tables[static_cast<int>(isa)]->tile[static_cast<int>(kind)][tile.rows - 1][tile.vectors],
                     nullptr);
-          ASSERT_TRUE(!quantized || tile.Panels() == 1);
+          ASSERT_TRUE(!tile.in_scratch || tile.Panels() == 1);
+          ASSERT_TRUE(tile.in_scratch || form == PanelForm::kReady || form == PanelForm::kWidened);
         }
       }
     }
@@ -57,7 +58,7 @@ TEST(GemmPlan, UnitsLeaveNoThreadIdleForLong) {
   for (const int threads : {1, 2, 3, 5, 64}) {
     for (const int64_t panels : {1, 6, 18, 30, 96, 1536}) {
       for (const int64_t rows : {1, 2, 12, 128, 512}) {
-        const GemmShape shape = {Isa::kAvx512Bf16, true, false, rows, 576};
+        const GemmShape shape = {Isa::kAvx512Bf16, true, PanelForm::kReady, rows, 576};
         const WorkPlan work = ChooseWork(shape, ChooseTile(shape), panels, threads);
         ASSERT_GE(work.unit_panels, 1);
         ASSERT_GE(work.row_block, 1);
@@ -70,14 +71,14 @@ TEST(GemmPlan, UnitsLeaveNoThreadIdleForLong) {
 }
 
 TEST(GemmPlan, KnownShapes) {
-  const GemmShape decode = {Isa::kAvx512Bf16, true, false, 1, 2048};
+  const GemmShape decode = {Isa::kAvx512Bf16, true, PanelForm::kReady, 1, 2048};
   EXPECT_EQ(ChooseTile(decode).vectors, 8);
   EXPECT_EQ(ChooseWork(decode, ChooseTile(decode), 64, 2).unit_panels, 8);  // four runs a thread
   EXPECT_EQ(ChooseWork(decode, ChooseTile(decode), 18, 2).unit_panels, 3);
-  const GemmShape prefill = {Isa::kAvx512Bf16, true, false, 128, 2048};
+  const GemmShape prefill = {Isa::kAvx512Bf16, true, PanelForm::kReady, 128, 2048};
   EXPECT_EQ(ChooseTile(prefill).rows, 12);
   EXPECT_EQ(ChooseTile(prefill).vectors, 2);
-  const GemmShape few = {Isa::kAvx512Bf16, true, true, 2, 2048};
+  const GemmShape few = {Isa::kAvx512Bf16, true, PanelForm::kRegisters, 2, 2048};
   EXPECT_TRUE(ChooseTile(few).in_registers);
 }
 

@@ -23,6 +23,7 @@ struct Case {
   int64_t n;
   int64_t k;
   int64_t leaf;
+  bool plain = true;
 };
 
 std::string Name(const Case& c) {
@@ -34,7 +35,7 @@ std::string Name(const Case& c) {
 void ExpectMatchesTwin(const Case& c, std::span<const int64_t> rows, std::span<const int> threads) {
   int64_t most = 0;
   for (const int64_t m : rows) most = std::max(most, m);
-  const Weight weight = RandomWeight(c.dtype, c.n, c.k, 11);
+  const Weight weight = c.plain ? PlainWeight(c.dtype, c.n, c.k, 11) : RandomWeight(c.dtype, c.n, c.k, 11);
   const Matrix x = RandomMatrix(most, c.k, 12);
   Matrix want(most, c.n);
   {
@@ -49,6 +50,7 @@ void ExpectMatchesTwin(const Case& c, std::span<const int64_t> rows, std::span<c
       const KernelContext context = {pool, isa};
       const Result<PackedWeight> packed = PackedWeight::Pack(context, weight.tensor, c.compute, c.leaf);
       ASSERT_TRUE(packed.has_value()) << packed.error().message;
+      ASSERT_TRUE(packed->plain() || !c.plain);
       PackedActivations activations;
       ASSERT_TRUE(activations.Pack(context, x.view.Rows(0, m), c.compute).has_value());
       Matrix got(m, c.n);
@@ -66,7 +68,9 @@ TEST(Gemm, EveryFormatMatchesTheTwin) {
     for (const Compute compute : kComputes) {
       const int64_t block = Info(dtype).block_elements;
       const int64_t k = block == 1 ? 611 : block == 32 ? 608 : 1280;
-      ExpectMatchesTwin({dtype, compute, 77, k, block == 256 ? 256 : 128}, kRows, kThreads);
+      const int64_t leaf = block == 256 ? 256 : 128;
+      ExpectMatchesTwin({dtype, compute, 77, k, leaf}, kRows, kThreads);
+      if (IsQuantized(dtype)) ExpectMatchesTwin({dtype, compute, 77, k, leaf, false}, kRows, kOneThread);
     }
   }
 }
@@ -78,6 +82,40 @@ TEST(Gemm, EveryLeafLengthMatchesTheTwin) {
       for (const int64_t leaf : {32, 64, 192, 256}) {
         for (const int64_t k : {32, 192, 576, 1536})
           ExpectMatchesTwin({dtype, compute, 33, k, leaf}, kFew, kOneThread);
+      }
+    }
+  }
+}
+
+// A weight packed for one instruction set is multiplied on any other.
+TEST(Gemm, EveryInstructionSetReadsEveryOrder) {
+  constexpr int64_t kN = 45, kM = 19;
+  for (const DType dtype : kWeightTypes) {
+    const int64_t k = Info(dtype).block_elements == 256 ? 512 : 96;
+    const Weight weight = PlainWeight(dtype, kN, k, 13);
+    const Matrix x = RandomMatrix(kM, k, 14);
+    for (const Compute compute : kComputes) {
+      Matrix want(kM, kN);
+      {
+        ScopedFloatEnv env;
+        const std::vector<float> values = gemm_twin::WeightValues(weight.tensor, compute);
+        gemm_twin::Gemm(x.view, values.data(), 256, compute, nullptr, false, want.view);
+      }
+      for (const Isa packing : SupportedIsas()) {
+        ThreadPool pool(1);
+        const PackedWeight packed = PackedWeight::Pack({pool, packing}, weight.tensor, compute, 256).value();
+        for (const Isa isa : SupportedIsas()) {
+          for (const int64_t m : {int64_t{1}, kM}) {
+            PackedActivations activations;
+            ASSERT_TRUE(activations.Pack({pool, isa}, x.view.Rows(0, m), compute).has_value());
+            Matrix got(m, kN);
+            const GemmJob job = {.weight = &packed, .y = got.view};
+            Gemm({pool, isa}, activations, {&job, 1});
+            ASSERT_EQ(FirstDifference(got.view, want.view.Rows(0, m)), "")
+                << Info(dtype).name << " " << Name(compute) << " packed for " << Name(packing) << " on "
+                << Name(isa);
+          }
+        }
       }
     }
   }

@@ -81,6 +81,29 @@ inline Weight RandomWeight(DType dtype, int64_t n, int64_t k, uint64_t seed) {
   return weight;
 }
 
+// Makes a quantised weight plain (PackedWeight::plain): its scales finite and, where the type has minima, not
+// below zero.
+inline void MakePlain(Weight& weight) {
+  const DTypeInfo& info = Info(weight.tensor.dtype);
+  const std::vector<int> offsets = ScaleOffsets(weight.tensor.dtype);
+  for (int64_t b = 0; b < weight.tensor.Elements() / info.block_elements; ++b) {
+    for (const int at : offsets) {
+      uint8_t* bytes = weight.bytes.data() + 1 + b * info.block_bytes + at;
+      f16_bits scale;
+      std::memcpy(&scale, bytes, sizeof scale);
+      if ((scale & 0x7c00u) == 0x7c00u) scale = static_cast<f16_bits>(scale ^ 0x0400u);
+      if (offsets.size() == 2 && at == offsets.front()) scale = static_cast<f16_bits>(scale & 0x7fffu);
+      std::memcpy(bytes, &scale, sizeof scale);
+    }
+  }
+}
+
+inline Weight PlainWeight(DType dtype, int64_t n, int64_t k, uint64_t seed) {
+  Weight weight = RandomWeight(dtype, n, k, seed);
+  if (IsQuantized(dtype)) MakePlain(weight);
+  return weight;
+}
+
 // A matrix whose rows start at odd addresses (of floats) and are not dense.
 struct Matrix {
   std::vector<float> values;

@@ -12,6 +12,17 @@
 
 namespace plumbline::PLUMBLINE_ISA {
 
+// Panels that are read once come from memory, and where computing on them leaves few loads in flight the
+// machine's own prefetching stays too close: it is asked for what is this far ahead.
+inline constexpr int kPrefetchBytes = 4096;
+
+template <int kLines>
+PLUMBLINE_INLINE void PrefetchLines(const void* data) {
+  PLUMBLINE_UNROLL
+  for (int i = 0; i < kLines; ++i)
+    _mm_prefetch(static_cast<const char*>(data) + kPrefetchBytes + 64 * i, _MM_HINT_T0);
+}
+
 // Level l holds the finished node(l, .) whose sibling is still to come, for a whole tile.
 inline constexpr int kMaxLevels = 40;
 template <int kRows, int kVectors>

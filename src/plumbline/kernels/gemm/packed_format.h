@@ -1,9 +1,11 @@
 // The storage forms of a packed weight and where the integers of a quantised one lie in a panel of 32
 // columns. Plain enough for *_isa.cc files.
 //
-// Values are decoded eight columns and two k at a time: "pair vector" v of pair p (k = 2p, 2p + 1) has
-// sixteen lanes, lane l being column 8 v + l / 2 and, where l is odd, the even k of the pair. Rounding two
-// such vectors to bf16 with one instruction gives the pairs the matmul kernels read, even k high.
+// Two orders of lanes (PanelOrder). In pair order values are decoded eight columns and two k at a time: "pair
+// vector" v of pair p (k = 2p, 2p + 1) has sixteen lanes, lane l being column 8 v + l / 2 and, where l is
+// odd, the even k of the pair. Rounding two such vectors to bf16 with one instruction gives the pairs that
+// vdpbf16ps reads, even k high. In column order a vector is one k of sixteen columns: what float32
+// multiply-adds read.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +21,27 @@ inline constexpr int kPanel = 32;
 enum class PackedFormat : uint8_t { kBf16, kF32, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
 inline constexpr int kPackedFormats = 10;
 
+enum class PanelOrder : uint8_t { kPairs, kColumns };
+inline constexpr int kPanelOrders = 2;
+
 // A panel is a sequence of blocks of `block` k:
 //
 //   float16 d[32], then, where has_minimum, float16 m[32]          one a column, in ScalePosition order
 //   for each group of 32 k:
 //     uint8 sub_scales[group_scale_bytes]   q4_k, q5_k: scale[32], minimum[32]; q6_k: int8 scale[2][32], one
 //                                           for each 16 k; in ScalePosition order
-//     low bits    low_bits 4: uint32 [2][4 pair vectors][16 lanes], pair 8 h + i in bits 4 i.. of word h
+//     low bits, in pair order
+//                 low_bits 4: uint32 [2][4 pair vectors][16 lanes], pair 8 h + i in bits 4 i.. of word h
 //                 low_bits 8: uint32 [4][4][16], pair 4 h + i in bits 8 i.. of word h
-//     high bits   high_bits 1: uint16 [4][16], pair p in bit p
+//     low bits, in column order
+//                 low_bits 4: uint32 [4][32 columns], k = 8 w + i in bits 4 i.. of word w
+//                 low_bits 8: uint32 [8][32], k = 4 w + i in bits 8 i.. of word w
+//     high bits, in pair order
+//                 high_bits 1: uint16 [4][16], pair p in bit p
 //                 high_bits 2: uint32 [4][16], pair p in bits 2 p..
+//     high bits, in column order
+//                 high_bits 1: uint32 [32], k in bit k
+//                 high_bits 2: uint32 [2][32], k = 16 w + i in bits 2 i.. of word w
 //
 // Codes are stored unsigned. The value is scale * (code - offset) or fma(scale, code - offset, minimum):
 // every product is exact in float32, so the single rounding is the reference's.
@@ -48,9 +61,14 @@ struct QuantLayout {
   constexpr int BlockBytes() const { return HeadBytes() + Groups() * GroupBytes(); }
 };
 
-// Where a column's scale lies: columns j and j + 8 of each 16 side by side, so that duplicating the even and
-// the odd lanes of a vector of scales gives the lanes of two pair vectors.
-constexpr int ScalePosition(int column) { return column / 16 * 16 + column % 8 * 2 + column / 8 % 2; }
+// Where a column's scale lies. In pair order columns j and j + 8 of each 16 are side by side, so that
+// duplicating the even and the odd lanes of a vector of scales gives the lanes of two pair vectors.
+constexpr int ScalePosition(PanelOrder order, int column) {
+  return order == PanelOrder::kColumns ? column : column / 16 * 16 + column % 8 * 2 + column / 8 % 2;
+}
+
+// Decoding in column order reads words at every byte offset: up to this many bytes behind the last panel.
+inline constexpr int64_t kPanelSlack = 64;
 
 constexpr bool IsQuantized(PackedFormat format) {
   return format != PackedFormat::kBf16 && format != PackedFormat::kF32;

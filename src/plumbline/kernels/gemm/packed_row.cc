@@ -35,7 +35,7 @@ void ReadQuantized(const PackedWeight& weight, const uint8_t* panel, int column,
   const QuantLayout layout = Layout(format);
   BlockIntegers integers;
   for (int64_t begin = 0; begin < weight.k(); begin += layout.block, panel += layout.BlockBytes()) {
-    ReadPackedBlock(format, panel, column, integers);
+    ReadPackedBlock(format, weight.order(), panel, column, integers);
     for (int part = 0; part < layout.block / 16; ++part) {
       const Affine affine = AffineOf(format, integers, part);
       for (int i = 16 * part; i < 16 * part + 16; ++i) {

@@ -1,11 +1,13 @@
 #include "plumbline/kernels/gemm/packed_weight.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "plumbline/base/float16.h"
 #include "plumbline/kernels/dequant/dequant.h"
 #include "plumbline/kernels/gemm/block_integers.h"
+#include "plumbline/kernels/gemm/gemm_plan.h"
 
 namespace plumbline {
 namespace {
@@ -111,16 +113,28 @@ void PackPlain(const PanelSource& source, int64_t k, PackedFormat format, Comput
   }
 }
 
-void PackQuantized(const PanelSource& source, int64_t k, PackedFormat format, uint8_t* panel) {
+// The product with code 0 of a scale below zero is -0, and stays it where the minimum is -0.
+bool IsPlain(const QuantLayout& layout, const BlockIntegers& integers) {
+  const auto finite = [](uint16_t f16) { return (f16 & 0x7c00) != 0x7c00; };
+  if (!layout.has_minimum) return finite(integers.d);
+  return finite(integers.d) && finite(integers.minimum) && (integers.d & 0x8000) == 0;
+}
+
+// Returns whether all blocks are plain.
+bool PackQuantized(const PanelSource& source, int64_t k, PackedFormat format, PanelOrder order,
+                   uint8_t* panel) {
   const int64_t blocks = k / Layout(format).block;
   const int64_t block_bytes = Info(source.dtype).block_bytes;
   BlockIntegers integers;
+  bool plain = true;
   for (int64_t b = 0; b < blocks; ++b, panel += Layout(format).BlockBytes()) {
     for (int c = 0; c < source.columns; ++c) {
       ReadGgufBlock(format, source.row[c] + b * block_bytes, integers);
-      WritePackedBlock(format, integers, c, panel);
+      plain &= IsPlain(Layout(format), integers);
+      WritePackedBlock(format, order, integers, c, panel);
     }
   }
+  return plain;
 }
 
 }  // namespace
@@ -146,10 +160,12 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
   weight.compute_ = compute;
   weight.format_ = *format;
   weight.panel_bytes_ = PanelBytes(*format, weight.k_);
-  ASSIGN_OR_RETURN(weight.buffer_, Buffer::Allocate(weight.panels() * weight.panel_bytes_));
+  weight.order_ = UsesPairs(context.isa, compute) ? PanelOrder::kPairs : PanelOrder::kColumns;
+  ASSIGN_OR_RETURN(weight.buffer_, Buffer::Allocate(weight.bytes() + kPanelSlack));
 
   const auto* rows = static_cast<const uint8_t*>(source.data);
   const int64_t row_bytes = ByteSize(source.dtype, weight.k_);
+  std::atomic<bool> plain = true;
   const auto pack_panel = [&](int64_t p) {
     PanelSource from = {
         source.dtype, static_cast<int>(std::min<int64_t>(kPanel, weight.n_ - p * kPanel)), {}};
@@ -159,7 +175,9 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
     }
     void* panel = static_cast<uint8_t*>(weight.buffer_.data()) + p * weight.panel_bytes_;
     if (IsQuantized(*format)) {
-      PackQuantized(from, weight.k_, *format, static_cast<uint8_t*>(panel));
+      if (!PackQuantized(from, weight.k_, *format, weight.order_, static_cast<uint8_t*>(panel))) {
+        plain.store(false, std::memory_order_relaxed);
+      }
     } else {
       PackPlain(from, weight.k_, *format, compute, panel);
     }
@@ -170,6 +188,7 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
                              [&](int64_t i, int) { pack_panel(begin + i); });
     if (batch_done) batch_done();
   }
+  weight.plain_ = plain;
   return weight;
 }
 

@@ -26,7 +26,8 @@ class PackedWeight {
   // Anything else, and a type that holds no weights, is InvalidInput naming the tensor.
   //
   // Storage: quantised types keep their integers; f32 and f16 become bf16 or float32, the compute type;
-  // bf16 stays bf16.
+  // bf16 stays bf16. Quantised ones take the order of lanes that the context's instruction set multiplies
+  // fastest; every other one reads it too.
   // `batch_done`, where given, is called now and then while no thread reads the source: a caller that maps it
   // from a file can let the pages read so far go.
   static Result<PackedWeight> Pack(const KernelContext& context, const RawTensor& source, Compute compute,
@@ -38,9 +39,13 @@ class PackedWeight {
   int64_t leaf() const { return leaf_; }
   Compute compute() const { return compute_; }
   PackedFormat format() const { return format_; }
+  PanelOrder order() const { return order_; }
+  // Whether every value is finite and no value of fma(scale, code, minimum) is -0: what the fast decoders of
+  // quantised panels rely on.
+  bool plain() const { return plain_; }
   int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
   int64_t panel_bytes() const { return panel_bytes_; }
-  int64_t bytes() const { return buffer_.bytes(); }
+  int64_t bytes() const { return panels() * panel_bytes_; }
   const void* Panel(int64_t panel) const {
     return static_cast<const char*>(buffer_.data()) + panel * panel_bytes_;
   }
@@ -56,6 +61,8 @@ class PackedWeight {
   int64_t panel_bytes_ = 0;
   Compute compute_ = Compute::kBf16;
   PackedFormat format_ = PackedFormat::kBf16;
+  PanelOrder order_ = PanelOrder::kPairs;
+  bool plain_ = true;
   Buffer buffer_;
 };
 

@@ -53,12 +53,16 @@ void ExpectDecodes(const Weight& weight) {
       std::vector<float> exact(k * kPanel), bf16(k * kPanel);
       std::vector<uint32_t> pairs(k / 2 * kPanel);
       for (int64_t panel = 0; panel < packed.panels(); ++panel) {
-        (compute == Compute::kF32 ? kernels.to_floats : kernels.to_rounded)[format](packed.Panel(panel), k,
-                                                                                    exact.data());
-        kernels.to_rounded[format](packed.Panel(panel), k, bf16.data());
-        const bool has_pairs = kernels.to_pairs[format] != nullptr;
+        const auto decode = [&](DecodeTarget target) {
+          return kernels.decode[static_cast<int>(target)][format][static_cast<int>(packed.order())];
+        };
+        decode(compute == Compute::kF32 ? DecodeTarget::kFloats : DecodeTarget::kRounded)(packed.Panel(panel),
+                                                                                          k, exact.data());
+        decode(packed.plain() ? DecodeTarget::kRoundedPlain : DecodeTarget::kRounded)(packed.Panel(panel), k,
+                                                                                      bf16.data());
+        const bool has_pairs = decode(DecodeTarget::kPairs) != nullptr;
         ASSERT_EQ(has_pairs, isa == Isa::kAvx512Bf16);
-        if (has_pairs) kernels.to_pairs[format](packed.Panel(panel), k, pairs.data());
+        if (has_pairs) decode(DecodeTarget::kPairs)(packed.Panel(panel), k, pairs.data());
         for (int c = 0; c < kPanel && panel * kPanel + c < n; ++c) {
           for (int64_t j = 0; j < k; ++j) {
             const int64_t at = (panel * kPanel + c) * k + j;
@@ -77,6 +81,35 @@ TEST(PackedWeight, DecodesToTheDequantisedValues) {
   for (const DType dtype : kWeightTypes) {
     ExpectDecodes(RandomWeight(dtype, 67, 768, 1));
     ExpectDecodes(AnyBits(dtype, 128, 1024, 2));
+    if (!IsQuantized(dtype)) continue;
+    Weight plain = AnyBits(dtype, 128, 1024, 7);
+    MakePlain(plain);
+    ExpectDecodes(plain);
+  }
+}
+
+TEST(PackedWeight, IsPlainWhereEveryValueIsFiniteAndNoneIsMinusZero) {
+  ThreadPool pool(1);
+  const auto plain = [&](const Weight& weight) {
+    return PackedWeight::Pack({pool, SupportedIsas().back()}, weight.tensor, Compute::kBf16, 256)
+        .value()
+        .plain();
+  };
+  for (const DType dtype : kWeightTypes) {
+    if (!IsQuantized(dtype)) continue;
+    Weight weight = PlainWeight(dtype, 3, 512, 8);
+    EXPECT_TRUE(plain(weight)) << Info(dtype).name;
+    for (const int at : ScaleOffsets(dtype)) {
+      for (const f16_bits bad : {f16_bits{0x7c00}, f16_bits{0xfc01}}) {
+        Weight broken = PlainWeight(dtype, 3, 512, 8);
+        std::memcpy(broken.bytes.data() + 1 + Info(dtype).block_bytes + at, &bad, sizeof bad);
+        EXPECT_FALSE(plain({broken.bytes, {broken.tensor.name, dtype, {3, 512}, broken.bytes.data() + 1}}));
+      }
+    }
+    const bool minima = ScaleOffsets(dtype).size() == 2;
+    const f16_bits below = 0x8001;
+    std::memcpy(weight.bytes.data() + 1 + ScaleOffsets(dtype).front(), &below, sizeof below);
+    EXPECT_EQ(plain(weight), !minima) << Info(dtype).name;
   }
 }
 
@@ -100,6 +133,8 @@ TEST(PackedWeight, EveryScaleWithEveryCode) {
         block[2 + i] = static_cast<uint8_t>(b % blocks_per_scale * 32 + i);
       }
     }
+    ExpectDecodes(weight);
+    MakePlain(weight);
     ExpectDecodes(weight);
   }
 }

@@ -55,7 +55,10 @@ Result<MachineLimits> MeasureLimits(const KernelContext& context, double seconds
     return static_cast<double>(kSteps * a_step * threads) / best;
   };
   limits.multiply_add = operations(kernels.multiply_add, kMultiplyAddOperations);
-  if (kernels.dot_bf16 != nullptr) limits.dot_bf16 = operations(kernels.dot_bf16, kDotBf16Operations);
+  // Whether the run uses it or not: some cores multiply faster without.
+  ASSIGN_OR_RETURN(const Isa strongest, ParseIsa("auto"));
+  const auto dot_bf16 = LimitsKernelsOf(strongest).dot_bf16;
+  if (dot_bf16 != nullptr) limits.dot_bf16 = operations(dot_bf16, kDotBf16Operations);
   return limits;
 }
 

@@ -4,11 +4,17 @@
 namespace plumbline::PLUMBLINE_ISA {
 namespace {
 
+// Some machines read twice as fast where they are told what comes next; none reads slower.
+constexpr int64_t kAhead = 4096;
+
 uint32_t Read(const char* data, int64_t bytes) {
   I32x16 sums[4] = {SetI(0), SetI(0), SetI(0), SetI(0)};
   const int64_t quarter = bytes / 4;
   for (int64_t i = 0; i < quarter; i += 64) {
-    for (int s = 0; s < 4; ++s) sums[s] = sums[s] + LoadI(data + s * quarter + i);
+    for (int s = 0; s < 4; ++s) {
+      _mm_prefetch(data + s * quarter + i + kAhead, _MM_HINT_T0);
+      sums[s] = sums[s] + LoadI(data + s * quarter + i);
+    }
   }
   uint32_t lanes[16];
   StoreI(lanes, (sums[0] + sums[1]) + (sums[2] + sums[3]));

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "plumbline/kernels/limits/isa_choice.h"
 #include "plumbline/kernels/limits/limits_kernels_of.h"
 
 namespace plumbline {
@@ -35,8 +36,20 @@ TEST(Limits, MeasuresEachThatTheInstructionSetHas) {
     ASSERT_TRUE(limits.has_value());
     EXPECT_GT(limits->read_bytes, 0);
     EXPECT_GT(limits->multiply_add, 0);
-    EXPECT_EQ(limits->dot_bf16 > 0, isa == Isa::kAvx512Bf16);
+    EXPECT_EQ(limits->dot_bf16 > 0, SupportedIsas().back() == Isa::kAvx512Bf16);
   }
+}
+
+TEST(FastestIsa, IsTheStrongestUnlessVdpbf16psIsSlow) {
+  EXPECT_EQ(ChooseIsa(Isa::kAvx512Bf16, 400e9, 200e9), Isa::kAvx512Bf16);
+  EXPECT_EQ(ChooseIsa(Isa::kAvx512Bf16, 200e9, 200e9), Isa::kAvx512Bf16);
+  EXPECT_EQ(ChooseIsa(Isa::kAvx512Bf16, 90e9, 190e9), Isa::kAvx512);
+  EXPECT_EQ(ChooseIsa(Isa::kAvx512, 0, 190e9), Isa::kAvx512);
+  EXPECT_EQ(ChooseIsa(Isa::kAvx2, 0, 90e9), Isa::kAvx2);
+  const Result<Isa> isa = FastestIsa();
+  ASSERT_TRUE(isa.has_value());
+  const Isa strongest = SupportedIsas().back();
+  EXPECT_TRUE(*isa == strongest || (strongest == Isa::kAvx512Bf16 && *isa == Isa::kAvx512));
 }
 
 }  // namespace
