@@ -1,4 +1,4 @@
-# plumbline_layer(<name> DEPENDS <targets...>)
+# plumbline_layer(<name> DEPENDS <targets...> [EXCEPT <patterns of files...>])
 #
 # Declares the level in src/plumbline/<name>: a library of its *.cc files, and a test program of its
 # *_test.cc files. A file named *_isa.cc is compiled once per instruction set, in the namespace
@@ -29,9 +29,12 @@ function(plumbline_target_options target)
 endfunction()
 
 function(plumbline_layer name)
-  cmake_parse_arguments(ARG "" "" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "DEPENDS;EXCEPT" ${ARGN})
   set(dir ${PROJECT_SOURCE_DIR}/src/plumbline/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  foreach(pattern ${ARG_EXCEPT})
+    list(FILTER sources EXCLUDE REGEX "${pattern}")
+  endforeach()
   set(tests ${sources})
   set(isa_sources ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")

@@ -35,7 +35,9 @@ Status Communicator::CheckPeer(std::string_view what, int peer, int tag) {
         InvalidInput("{}: got peer {}, want another rank of {} (rank {})", what, peer, size(), rank())
             .error());
   }
-  if (tag < 0) return Abort(InvalidInput("{}: got tag {}, want at least 0", what, tag).error());
+  if (tag < 0 || tag > kMaxTag) {
+    return Abort(InvalidInput("{}: got tag {}, want 0 to {}", what, tag, kMaxTag).error());
+  }
   return {};
 }
 

@@ -44,6 +44,8 @@ class Parts {
 
 class Communicator {
  public:
+  static constexpr int kMaxTag = 65535;
+
   // Leaves the group. Others that still wait for this rank, or will, get "exited while others wait".
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
