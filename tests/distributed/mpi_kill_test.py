@@ -20,8 +20,9 @@ class Job:
 
     def __init__(self, ranks, killed):
         self.mark = uuid.uuid4().hex
-        command = [MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), PROGRAM, "--gtest_color=no",
-                   "--gtest_also_run_disabled_tests", f"--gtest_filter=KilledRank.*:{self.mark}"]
+        # mpirun waits that long between SIGTERM and SIGKILL: on a busy machine 1 s, as it would, may be too short.
+        command = [MPIRUN, "--mca", "odls_base_sigkill_timeout", "5", "--allow-run-as-root", "--oversubscribe", "-n",
+                   str(ranks), PROGRAM, "--gtest_color=no", "--gtest_also_run_disabled_tests", f"--gtest_filter=KilledRank.*:{self.mark}"]
         self.process = subprocess.Popen(command, env=os.environ | {"PLUMBLINE_KILL": str(killed)}, text=True,
                                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -48,10 +49,10 @@ class Job:
 
 class KillTest(unittest.TestCase):
     def test_survivors_name_the_rank_that_died(self):
-        for ranks, killed in ((2, 1), (3, 1), (3, 0), (4, 3)):
+        for ranks, killed in ((2, 1), (3, 0), (4, 3)):
             with self.subTest(ranks=ranks, killed=killed):
                 job = Job(ranks, killed)
-                output, _ = job.process.communicate(timeout=60)
+                output, _ = job.process.communicate(timeout=120)
                 for rank in set(range(ranks)) - {killed}:
                     self.assertIn(f"rank {rank} saw: rank {killed}: its process died\n", output)
                 self.assertNotEqual(job.process.returncode, 0)
