@@ -55,20 +55,21 @@ static inline Mask16 KeysInRange(int v, int lo, int hi) {
   return FirstN(end < 0 ? 0 : end) & ~FirstN(begin < 0 ? 0 : begin);
 }
 
-// s [64]: one row's raw scores. Keys [lo, hi] count (all 64 if kFull); what s holds for others is never used.
-// The probabilities take the scores' place, rounded and laid out by Element::StoreRow, for the vectors those
-// keys lie in; +0 for the keys that do not count. m may be a zero of either sign: only max_logit would show
-// it, and it makes every zero +0.
-template <class Element, bool kFull>
-static inline void SoftmaxRow(float scale, float softcap, float* s, int lo, int hi, float* m, float* l) {
+// s [64]: one row's raw scores; score(v, raw) makes vector v of them what the softmax is taken of. Keys [lo,
+// hi] count (all 64 if kFull); what s holds for others is never used. The probabilities take the scores'
+// place, as keep(v, p) leaves them, rounded and laid out by Element::StoreRow, for the vectors those keys lie
+// in; +0 for the keys that do not count. m may be a zero of either sign: only max_logit would show it, and it
+// makes every zero +0.
+template <class Element, bool kFull, class Score, class Keep>
+static inline void SoftmaxRow(const Score& score, const Keep& keep, float* s, int lo, int hi, float* m,
+                              float* l) {
   const int begin = kFull ? 0 : lo / 16, end = kFull ? 4 : hi / 16 + 1;
   F32x16 x[4];
   F32x16 top = MinusInfinity();
   Mask16 nan = FirstN(0);
 #pragma GCC unroll 4
   for (int v = begin; v < end; ++v) {
-    x[v] = Load(s + 16 * v) * Set(scale);
-    if (softcap > 0.0f) x[v] = Set(softcap) * Tanh(x[v] / Set(softcap));
+    x[v] = score(v, Load(s + 16 * v));
     if constexpr (!kFull) x[v] = Select(KeysInRange(v, lo, hi), x[v], MinusInfinity());
     top = MaxPs(top, x[v]);
     nan = nan | IsNan(x[v]);
@@ -80,10 +81,21 @@ static inline void SoftmaxRow(float scale, float softcap, float* s, int lo, int 
     F32x16 e = Exp(x[v] - Set(max));
     if constexpr (!kFull) e = Select(KeysInRange(v, lo, hi), e, Zero());
     sum = sum + e;
-    Element::StoreRow(reinterpret_cast<uint32_t*>(s), 16 * v, e);
+    Element::StoreRow(reinterpret_cast<uint32_t*>(s), 16 * v, keep(v, e));
   }
   *m = max;
   *l = SumAcross(sum);
+}
+
+// The decoder's scores: scale, then soft-cap.
+template <class Element, bool kFull>
+static inline void SoftmaxRow(float scale, float softcap, float* s, int lo, int hi, float* m, float* l) {
+  const auto score = [&](int, F32x16 raw) {
+    const F32x16 x = raw * Set(scale);
+    return softcap > 0.0f ? Set(softcap) * Tanh(x / Set(softcap)) : x;
+  };
+  SoftmaxRow<Element, kFull>(
+      score, [](int, F32x16 p) { return p; }, s, lo, hi, m, l);
 }
 
 }  // namespace plumbline::PLUMBLINE_ISA

@@ -1,55 +1,47 @@
 // The scalar definition of fused attention's gradients, literal and slow. The kernels must match it in every
 // bit but the payload of a NaN. Call under ScopedFloatEnv. `round` is to bf16 for bf16 inputs, nothing else.
 //
-//   delta   over 16 lanes: lane t is the chain over d % 16 == t ascending of fma(d_out[d], out[d], lane);
-//   tree pair    (i, j) allowed, lse of i not -inf, otherwise P = dS = +0:
+//   delta   over 16 lanes: lane t is the chain over d % 16 == t ascending of fma(d_out[d], out[d], lane),
+//   with
+//           zeros up to a multiple of 16; tree
+//   pair    (i, j) allowed, lse of i not -inf, otherwise P = dS = +0:
 //           P = exp(x - lse);  t = chain over the dims of d_out_i . v_j
 //           with dropout: kept  Pd = P * keep, t = t * keep;  not kept  Pd = t = +0
 //           dS = P * (t - delta)
 //   tiles   query ranks [64 I, 64 I + 64) x key ranks [64 J, 64 J + 64) of one segment, active if they hold
 //   an
 //           allowed pair
-//   dQ_i    leaf: 256 consecutive key ranks; chain over its active tiles' keys ascending from acc = +0 of
-//           acc = fma(k_j[d], round(dS), acc), an odd number of keys in a tile with one more +0 * +0.
-//           Leaves by the dyadic tree (a + b; a leaf without active tiles is left out). dQ = root * scale
-//   dV_j, dK_j of one head: leaf: 256 consecutive query ranks, the same with d_out_i, round(Pd) and q_i,
-//           round(dS). Leaves by the tree; then the heads of the group by the tree. dK = root * scale
-//   d_bias  sum of dS over what it was broadcast along, batch rows outermost, by the tree, every term
-//   present;
-//           kPreScale: * scale
+//   dQ_i    chain over the keys of the active tiles of i's block, ascending from acc = +0, of
+//           acc = fma(k_j[d], round(dS), acc); a tile with an odd number of keys ends with one more +0 * +0.
+//           dQ = chain * scale
+//   dV_j, dK_j of one head: the same over the query rows of the active tiles of j's block, with d_out_i,
+//           round(Pd) and q_i, round(dS). The heads of the group by the dyadic tree (a + b). dK = root *
+//           scale
+//   d_bias  sum of dS over what it was broadcast along, batch rows outermost, by the tree; kPreScale: * scale
 //   d_sink  per batch row 16 lanes: lane t adds exp(sink - lse) * delta over i % 16 == t ascending; tree;
 //   then
-//           batch rows by the tree; d_sink = -sum. A row of lse = -inf adds +0.
+//           batch rows by the tree; d_sink = -sum. Padding and rows of lse = -inf are left out.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "plumbline/kernels/fused_attention/fused_attention_twin.h"
 
 namespace plumbline {
 
-// The dyadic tree of sums over vectors of equal length, some absent.
-using FusedTwinSum = std::optional<std::vector<float>>;
-
-inline FusedTwinSum FusedTwinTree(std::vector<FusedTwinSum> nodes) {
-  if (nodes.empty()) return std::nullopt;
+// The dyadic tree of sums of vectors of equal length.
+inline std::vector<float> FusedTwinTree(std::vector<std::vector<float>> nodes) {
   while (nodes.size() > 1) {
-    std::vector<FusedTwinSum> parents;
+    std::vector<std::vector<float>> parents;
     for (size_t n = 0; n < nodes.size(); n += 2) {
-      FusedTwinSum sum = nodes[n];
-      if (n + 1 < nodes.size() && nodes[n + 1].has_value()) {
-        if (!sum.has_value()) {
-          sum = nodes[n + 1];
-        } else {
-          for (size_t d = 0; d < sum->size(); ++d) (*sum)[d] = (*sum)[d] + (*nodes[n + 1])[d];
-        }
+      parents.push_back(std::move(nodes[n]));
+      for (size_t d = 0; n + 1 < nodes.size() && d < parents.back().size(); ++d) {
+        parents.back()[d] = parents.back()[d] + nodes[n + 1][d];
       }
-      parents.push_back(std::move(sum));
     }
     nodes = std::move(parents);
   }
-  return nodes[0];
+  return nodes.empty() ? std::vector<float>{0.0f} : nodes[0];
 }
 
 inline float FusedTwinLaneTree(float* lane) {
@@ -61,8 +53,6 @@ inline float FusedTwinLaneTree(float* lane) {
 
 class FusedGradTwin {
  public:
-  static constexpr int64_t kLeafBlocks = 4;  // 256 ranks
-
   FusedGradTwin(const FusedTwin& call, const FusedAttentionSaved& saved) : call_(call), saved_(saved) {
     const FusedAttentionShape& shape = call.shape();
     for (int64_t b = 0; b < shape.batch; ++b) {
@@ -83,7 +73,10 @@ class FusedGradTwin {
   float Delta(int64_t b, int64_t h, int64_t i) const {
     const std::vector<float> d_out = DOut(b, h, i), out = call_.Row(saved_.out, b, h, i, call_.shape().v_dim);
     float lane[16] = {};
-    for (size_t d = 0; d < out.size(); ++d) lane[d % 16] = std::fma(d_out[d], out[d], lane[d % 16]);
+    for (size_t d = 0; d < (out.size() + 15) / 16 * 16; ++d) {
+      const bool inside = d < out.size();
+      lane[d % 16] = std::fma(inside ? d_out[d] : 0.0f, inside ? out[d] : 0.0f, lane[d % 16]);
+    }
     return FusedTwinLaneTree(lane);
   }
 
@@ -122,22 +115,20 @@ class FusedGradTwin {
     return false;
   }
 
-  // The leaves over `blocks` blocks of 64 of `count` ranks: active(block), and add(rank, acc) which does the
-  // fused multiply-adds of one rank.
+  // The chains of `dim` sums over `count` ranks in blocks of 64: active(block), and add(rank, acc), which
+  // does the fused multiply-adds of one rank.
   template <typename IsActive, typename Add>
-  static FusedTwinSum Leaves(int64_t count, int64_t dim, IsActive&& active, Add&& add) {
-    std::vector<FusedTwinSum> leaves((count + 255) / 256);
+  static std::vector<float> Chains(int64_t count, int64_t dim, IsActive&& active, Add&& add) {
+    std::vector<float> acc(dim, 0.0f);
     for (int64_t block = 0; block < (count + 63) / 64; ++block) {
       if (!active(block)) continue;
-      FusedTwinSum& leaf = leaves[block / kLeafBlocks];
-      if (!leaf.has_value()) leaf.emplace(dim, 0.0f);
       const int64_t end = std::min(count, 64 * block + 64);
-      for (int64_t r = 64 * block; r < end; ++r) add(r, leaf->data());
-      for (float& acc : *leaf) {
-        if ((end - 64 * block) % 2 == 1) acc = std::fma(0.0f, 0.0f, acc);
+      for (int64_t r = 64 * block; r < end; ++r) add(r, acc.data());
+      for (float& x : acc) {
+        if (end % 2 == 1) x = std::fma(0.0f, 0.0f, x);
       }
     }
-    return FusedTwinTree(std::move(leaves));
+    return acc;
   }
 
   std::vector<float> Dq(int64_t b, int64_t h, int64_t i) const {
@@ -145,14 +136,13 @@ class FusedGradTwin {
     if (segment == 0) return std::vector<float>(dim, 0.0f);
     const std::vector<int64_t> rows = call_.QRanks(b, segment), keys = call_.KvRanks(b, segment);
     const int64_t row_block = (std::ranges::find(rows, i) - rows.begin()) / 64;
-    FusedTwinSum sum = Leaves(
+    std::vector<float> dq = Chains(
         std::ssize(keys), dim, [&](int64_t block) { return Active(b, rows, row_block, keys, block); },
         [&](int64_t r, float* acc) {
           const float ds = AttentionTwinRound(call_.compute(), PairOf(b, h, i, keys[r]).ds);
           const std::vector<float> k = call_.K(b, h, keys[r]);
           for (int64_t d = 0; d < dim; ++d) acc[d] = std::fma(k[d], ds, acc[d]);
         });
-    std::vector<float> dq = sum.value_or(std::vector<float>(dim, 0.0f));
     for (float& x : dq) x = x * call_.options().scale;
     return dq;
   }
@@ -164,9 +154,9 @@ class FusedGradTwin {
     if (segment == 0) return std::vector<float>(dim, 0.0f);
     const std::vector<int64_t> rows = call_.QRanks(b, segment), keys = call_.KvRanks(b, segment);
     const int64_t key_block = (std::ranges::find(keys, j) - keys.begin()) / 64;
-    std::vector<FusedTwinSum> heads;
+    std::vector<std::vector<float>> heads;
     for (int64_t h = g * call_.group(); h < (g + 1) * call_.group(); ++h) {
-      heads.push_back(Leaves(
+      heads.push_back(Chains(
           std::ssize(rows), dim, [&](int64_t block) { return Active(b, rows, block, keys, key_block); },
           [&](int64_t r, float* acc) {
             const Pair pair = PairOf(b, h, rows[r], j);
@@ -177,14 +167,14 @@ class FusedGradTwin {
             for (int64_t d = v_dim; d < dim; ++d) acc[d] = std::fma(q[d - v_dim], ds, acc[d]);
           }));
     }
-    std::vector<float> sum = FusedTwinTree(std::move(heads)).value_or(std::vector<float>(dim, 0.0f));
+    std::vector<float> sum = FusedTwinTree(std::move(heads));
     for (int64_t d = v_dim; d < dim; ++d) sum[d] = sum[d] * call_.options().scale;
     return sum;
   }
 
   float DBias(int64_t bias_batch, int64_t bias_head, int64_t i, int64_t j) const {
     const FusedAttentionOptions& options = call_.options();
-    std::vector<FusedTwinSum> terms;
+    std::vector<std::vector<float>> terms;
     for (int64_t b = 0; b < call_.shape().batch; ++b) {
       for (int64_t h = 0; h < call_.shape().heads; ++h) {
         if (options.bias_batch > 1 && b != bias_batch) continue;
@@ -192,12 +182,12 @@ class FusedGradTwin {
         terms.push_back(std::vector<float>{PairOf(b, h, i, j).ds});
       }
     }
-    const float sum = FusedTwinTree(std::move(terms)).value_or(std::vector<float>{0.0f})[0];
+    const float sum = FusedTwinTree(std::move(terms))[0];
     return options.bias_type == FusedBias::kPreScale ? sum * options.scale : sum;
   }
 
   float DSink(int64_t h) const {
-    std::vector<FusedTwinSum> rows;
+    std::vector<std::vector<float>> rows;
     for (int64_t b = 0; b < call_.shape().batch; ++b) {
       float lane[16] = {};
       for (int64_t i = 0; i < call_.shape().q_tokens; ++i) {
@@ -208,7 +198,7 @@ class FusedGradTwin {
       }
       rows.push_back(std::vector<float>{FusedTwinLaneTree(lane)});
     }
-    return -FusedTwinTree(std::move(rows)).value_or(std::vector<float>{0.0f})[0];
+    return -FusedTwinTree(std::move(rows))[0];
   }
 
  private:

@@ -1,0 +1,121 @@
+// The forward pass of up to 64 query rows (fused_attention_twin.h), for *_isa.cc files.
+#pragma once
+
+#include "plumbline/kernels/attention/node_isa.h"
+#include "plumbline/kernels/fused_attention/fused_scores_isa.h"
+
+namespace plumbline::PLUMBLINE_ISA {
+
+// float32 probabilities that hold bf16 values.
+struct FusedBf16Element : F32Element {
+  static inline void StoreRow(uint32_t* a, int64_t element, F32x16 x) {
+    F32Element::StoreRow(a, element, RoundToBf16(x));
+  }
+};
+
+static BlockTile<F32Element> FusedTileOf(const FusedRows& rows, int first, int count, int64_t block) {
+  bool full = true;
+  for (int r = first; r < first + count; ++r) {
+    full = full && rows.lo[r] <= block * 64 && rows.hi[r] >= block * 64 + 64;
+  }
+  BlockTile<F32Element> tile(count, full);
+  for (int r = 0; r < count && !full; ++r) {
+    tile.SetRange(r, rows.lo[first + r] - block * 64, rows.hi[first + r] - 1 - block * 64);
+  }
+  return tile;
+}
+
+template <class Element>
+static void FusedForwardBlock(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys,
+                              int64_t block, float* scores, const Node& node) {
+  const FusedBlockScores block_scores(call, rows, keys, block);
+  const auto* k = reinterpret_cast<const uint32_t*>(keys.k_columns + block * call.qk_steps * 64);
+  const auto* v = reinterpret_cast<const uint32_t*>(keys.v_rows + block * 64 * call.v_width);
+  const auto* q = reinterpret_cast<const uint32_t*>(rows.q);
+  ForTiles<F32Element::kRows>(rows.rows, [&](int first, int count) {
+    BlockTile<F32Element> tile = FusedTileOf(rows, first, count, block);
+    tile.Scores(q + first * call.qk_width, call.qk_width, k, scores + first * 64, call.qk_steps);
+    tile.Softmax(scores + first * 64, node.m + first, node.l + first,
+                 [&](auto is_full, int r, float* s, int lo, int hi, float* m, float* l) {
+                   const auto score = [&](int i, F32x16 raw) {
+                     return block_scores.Score(first + r, i, raw);
+                   };
+                   if (!call.dropout) {
+                     const auto all = [](int, F32x16 p) { return p; };
+                     return SoftmaxRow<Element, is_full.value>(score, all, s, lo, hi, m, l);
+                   }
+                   Mask16 kept[4];
+                   block_scores.Keep(first + r, kept);
+                   const auto some = [&](int i, F32x16 p) { return Select(kept[i], p, Zero()); };
+                   SoftmaxRow<Element, is_full.value>(score, some, s, lo, hi, m, l);
+                 });
+  });
+  ForTiles<F32Element::kRows>(rows.rows, [&](int first, int count) {
+    FusedTileOf(rows, first, count, block)
+        .Output(scores + first * 64, v, call.v_width, call.v_width, node.o + first * call.v_width,
+                call.v_width);
+  });
+}
+
+// Sixteen rows from their root: lse, and the factors of out.
+static void FinishRows(const FusedCall& call, const FusedRows& rows, const Node& root, int first, float sink,
+                       FusedForwardResult* result) {
+  alignas(64) float a[16], inverse[16], lse[16];
+  const F32x16 m = Load(root.m + first), l = Load(root.l + first);
+  const Mask16 empty = m == MinusInfinity();
+  F32x16 top = m, sum = l, weight = Set(1.0f);
+  if (sink != -__builtin_inff()) {
+    top = MaxNan(m, Set(sink));
+    weight = Exp(m - top);
+    sum = l * weight + Exp(Set(sink) - top);
+  }
+  Store(a, weight);
+  Store(inverse, Set(1.0f) / sum);
+  Store(lse, Select(empty, Set(sink), top + Log(sum)));
+  const int64_t size = FusedSize(result->out.type);
+  for (int i = 0; i < 16 && first + i < rows.rows; ++i) {
+    const int r = first + i;
+    const bool none = (Bits(empty) >> i & 1) != 0;
+    result->lse[rows.tokens[r]] = lse[i];
+    const float max = root.m[r];
+    if (max != max || !(result->max_logit >= max)) {
+      if (result->max_logit == result->max_logit) result->max_logit = max;
+    }
+    char* to = result->out.data + rows.tokens[r] * result->out.stride * size;
+    for (int64_t d = 0; d < call.v_dim; d += 16) {
+      F32x16 x = Load(root.o + r * call.v_width + d);
+      if (sink != -__builtin_inff()) x = x * Set(a[i]);
+      x = x * Set(inverse[i]);
+      if (call.dropout) x = x * Set(call.keep_scale);
+      StoreElements(result->out.type, to + d * size, none ? Zero() : x, call.v_dim - d);
+    }
+  }
+}
+
+template <class Element>
+static void FusedForwardOf(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys,
+                           int64_t first_block, int64_t end_block, float sink, float* scratch,
+                           FusedForwardResult* result) {
+  float* nodes = scratch + 64 * 64;
+  const float* root = ReduceBlocks(rows.rows, call.v_width, first_block, end_block, nodes,
+                                   [&](int64_t block, const Node& node) {
+                                     FusedForwardBlock<Element>(call, rows, keys, block, scratch, node);
+                                   });
+  const Node at = NodeAt(const_cast<float*>(root), rows.rows);
+  if (first_block >= end_block) {
+    for (int r = 0; r < rows.rows; ++r) at.m[r] = -__builtin_inff();
+  }
+  result->max_logit = -__builtin_inff();
+  for (int first = 0; first < rows.rows; first += 16) FinishRows(call, rows, at, first, sink, result);
+  result->max_logit = result->max_logit + 0.0f;
+}
+
+static void FusedForward(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys,
+                         int64_t first_block, int64_t end_block, float sink, float* scratch,
+                         FusedForwardResult* result) {
+  const auto forward =
+      call.type == FusedType::kBf16 ? FusedForwardOf<FusedBf16Element> : FusedForwardOf<F32Element>;
+  forward(call, rows, keys, first_block, end_block, sink, scratch, result);
+}
+
+}  // namespace plumbline::PLUMBLINE_ISA

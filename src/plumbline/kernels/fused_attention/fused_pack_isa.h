@@ -1,0 +1,108 @@
+// Rows of arrays to and from packed float32, for *_isa.cc files.
+#pragma once
+
+#include "plumbline/kernels/attention/block_dot.h"
+#include "plumbline/kernels/fused_attention/fused_kernels.h"
+
+namespace plumbline::PLUMBLINE_ISA {
+
+static inline int64_t FusedSize(FusedType type) { return type == FusedType::kF32 ? 4 : 2; }
+
+// n elements from p on, the other lanes 0; 0 <= n.
+static inline F32x16 LoadElements(FusedType type, const char* p, int64_t n) {
+  const int lanes = n >= 16 ? 16 : static_cast<int>(n);
+  if (type == FusedType::kF32) return LoadN(reinterpret_cast<const float*>(p), lanes);
+  alignas(32) uint16_t part[16];
+  if (lanes < 16) {
+    for (int i = 0; i < 16; ++i) part[i] = i < lanes ? reinterpret_cast<const uint16_t*>(p)[i] : uint16_t{0};
+    p = reinterpret_cast<const char*>(part);
+  }
+  return type == FusedType::kBf16 ? AsF32(ShiftLeft<16>(WidenU16(p))) : WidenF16(p);
+}
+
+static inline void NarrowToU16(I32x16 words, uint16_t* to) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(words.v));
+#else
+  const __m256i packed = _mm256_packus_epi32(words.lo, words.hi);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_permute4x64_epi64(packed, 0xd8));
+#endif
+}
+
+static inline void NarrowToF16(F32x16 x, uint16_t* to) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+#else
+  auto* half = reinterpret_cast<__m128i*>(to);
+  _mm_storeu_si128(half, _mm256_cvtps_ph(x.lo, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(half + 1, _mm256_cvtps_ph(x.hi, _MM_FROUND_TO_NEAREST_INT));
+#endif
+}
+
+static inline void StoreElements(FusedType type, char* p, F32x16 x, int64_t n) {
+  const int lanes = n >= 16 ? 16 : static_cast<int>(n);
+  if (type == FusedType::kF32) return StoreN(reinterpret_cast<float*>(p), x, lanes);
+  alignas(32) uint16_t part[16];
+  auto* to = lanes < 16 ? part : reinterpret_cast<uint16_t*>(p);
+  if (type == FusedType::kBf16) {
+    NarrowToU16(Bf16Bits(x), to);
+  } else {
+    NarrowToF16(x, to);
+  }
+  for (int i = 0; lanes < 16 && i < lanes; ++i) reinterpret_cast<uint16_t*>(p)[i] = part[i];
+}
+
+// Rounded to bf16, as float32.
+static inline F32x16 RoundToBf16(F32x16 x) {
+#if defined(__AVX512BF16__)
+  return AsF32(ShiftLeft<16>({_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x.v)))}));
+#else
+  return AsF32(ShiftLeft<16>(Bf16Bits(x)));
+#endif
+}
+
+static void PackFusedRows(const FusedSource& source, const int32_t* tokens, int32_t count, float* to,
+                          int64_t width) {
+  const int64_t size = FusedSize(source.type);
+  for (int32_t r = 0; r < count; ++r, to += width) {
+    const char* from = source.data + tokens[r] * source.stride * size;
+    for (int64_t d = 0; d < width; d += 16) {
+      Store(to + d, tokens[r] < 0 ? Zero() : LoadElements(source.type, from + d * size, source.dim - d));
+    }
+  }
+}
+
+// Sixteen dims of sixteen tokens at a time, turned in the first-level cache.
+static void PackFusedColumns(const FusedSource& source, const int32_t* tokens, float* to, int64_t steps) {
+  const int64_t size = FusedSize(source.type);
+  alignas(64) float rows[16][16];
+  for (int first = 0; first < 64; first += 16) {
+    for (int64_t d = 0; d < steps; d += 16) {
+      for (int i = 0; i < 16; ++i) {
+        const int32_t token = tokens[first + i];
+        const char* from = source.data + (token * source.stride + d) * size;
+        const int64_t left = source.dim - d;
+        Store(rows[i], token < 0 ? Zero() : LoadElements(source.type, from, left < 0 ? 0 : left));
+      }
+      const int64_t end = steps - d < 16 ? steps - d : 16;
+      for (int64_t k = 0; k < end; ++k) {
+        float* column = to + (d + k) * 64 + first;
+        for (int i = 0; i < 16; ++i) column[i] = rows[i][k];
+      }
+    }
+  }
+}
+
+static void StoreFusedRows(const FusedTarget& target, const int32_t* tokens, int32_t count, const float* from,
+                           int64_t width, float scale) {
+  const int64_t size = FusedSize(target.type);
+  for (int32_t r = 0; r < count; ++r, from += width) {
+    if (tokens[r] < 0) continue;
+    char* to = target.data + tokens[r] * target.stride * size;
+    for (int64_t d = 0; d < target.dim; d += 16) {
+      StoreElements(target.type, to + d * size, Load(from + d) * Set(scale), target.dim - d);
+    }
+  }
+}
+
+}  // namespace plumbline::PLUMBLINE_ISA
