@@ -42,7 +42,7 @@ class ContractTest : public ::testing::TestWithParam<ContractBackend> {
 namespace contract {
 
 // From nothing to beyond what is staged.
-inline const std::vector<int64_t> kSizes = {0, 1, 3, 1000, 16384, 16385, 70001, 5 << 20};
+inline const std::vector<int64_t> kSizes = {0, 1, 3, 1000, 4096, 4097, 16384, 70001, 5 << 20};
 
 // Bytes that tell rank, place and `salt`.
 inline std::vector<std::byte> Bytes(int rank, int64_t size, uint32_t salt = 0) {

@@ -18,7 +18,7 @@
 namespace plumbline {
 
 // Messages of at most this many bytes are copied into the group's own buffers.
-inline constexpr size_t kStagedBytes = 16384;
+inline constexpr size_t kStagedBytes = 4096;
 
 enum class Collective : uint8_t {
   kBarrier,
@@ -57,7 +57,7 @@ struct LocalState;
 // What a group shares with all that are split from it.
 struct LocalFamily {
   explicit LocalFamily(int ranks)
-      : pauses(ranks <= static_cast<int>(std::thread::hardware_concurrency()) ? 4000 : 20) {}
+      : pauses(ranks <= static_cast<int>(std::thread::hardware_concurrency()) ? 500 : 20) {}
 
   Poison poison;
   const int pauses;  // how long to spin: with more ranks than cores a peer may need this very core

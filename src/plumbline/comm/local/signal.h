@@ -42,7 +42,7 @@ class Signal {
   }
 
  private:
-  static constexpr int kYields = 20;
+  static constexpr int kYields = 100;
 
   static void Pause() { __builtin_ia32_pause(); }
   static void Yield();
