@@ -8,8 +8,8 @@ namespace {
 
 Values Twin(World& world, bool max_logit = true, int64_t groups = 1) {
   const ScopedFloatEnv env;
-  return world.Run([](auto&&... args) { FusedAttentionTwin(args...); },
-                   [](auto&&... args) { FusedAttentionGradTwin(args...); }, max_logit, groups);
+  return world.RunWith([](auto&&... args) { FusedAttentionTwin(args...); },
+                       [](auto&&... args) { FusedAttentionGradTwin(args...); }, max_logit, groups);
 }
 
 void ExpectTwin(Case c) {

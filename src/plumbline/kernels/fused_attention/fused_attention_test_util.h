@@ -130,7 +130,7 @@ class World {
 
   // forward(shape, options, inputs, outputs) and backward(shape, options, inputs, saved, grads).
   template <typename Forward, typename Backward>
-  Values Run(Forward&& forward, Backward&& backward, bool max_logit = true, int64_t groups = 1) {
+  Values RunWith(Forward&& forward, Backward&& backward, bool max_logit = true, int64_t groups = 1) {
     const FusedAttentionShape& s = case_.shape;
     const DType results = case_.options.float32_results ? DType::kF32 : s.dtype;
     Values values;
@@ -171,8 +171,8 @@ class World {
 
   Values Run(const KernelContext& context, bool max_logit = true, int64_t groups = 1) {
     const auto ok = [](const Status& status) { EXPECT_TRUE(status.has_value()) << status.error().message; };
-    return Run([&](auto&&... args) { ok(FusedAttention(context, args...)); },
-               [&](auto&&... args) { ok(FusedAttentionGrad(context, args...)); }, max_logit, groups);
+    return RunWith([&](auto&&... args) { ok(FusedAttention(context, args...)); },
+                   [&](auto&&... args) { ok(FusedAttentionGrad(context, args...)); }, max_logit, groups);
   }
 
   int64_t BiasCount() const {
