@@ -62,6 +62,9 @@ class BadInput(unittest.TestCase):
         self.refused("generate", *good, "-n", "4", "--temperature", "-1", says="-1")
         self.refused("generate", *good, "-n", "4", "--top-p", "1.5", says="1.5")
 
+    def test_version(self):
+        self.assertRegex(cli.run_ok("--version").stdout, r"\Aplumbline \d+\.\d+\.\d+ \(numerics \d+\)\n\Z")
+
     def test_help_is_no_error(self):
         for arguments in (("--help",), ("score", "--help"), ("generate", "--help")):
             self.assertEqual(cli.run(*arguments).returncode, 0, arguments)

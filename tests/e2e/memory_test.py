@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import cli
+import corpus
 
 VOCAB = 131072
 LAYERS, HIDDEN = 2, 256
@@ -51,6 +52,22 @@ class Memory(unittest.TestCase):
         self.assertGreaterEqual(info["packed_weight_bytes"], VOCAB * HIDDEN * 2)
         # [tokens, vocab] in float32 would be 8 GiB.
         self.assertLess(self.score(16384), info["packed_weight_bytes"] + kv + 64 * MIB)
+
+    def test_a_memory_limit_is_kept_and_changes_nothing(self):
+        model = cli.default_model()
+        info = json.loads(cli.run_ok("info", "-m", model, "--format", "json", "--threads", 2, "--memory-limit",
+                                     "1B").stdout)
+        limit = info["memory_limit_least"] + 16 * info["memory_limit_page_bytes"]
+        path, out = (pathlib.Path(self.folder.name) / name for name in ("many.jsonl", "out.jsonl"))
+        corpus.write(path, corpus.documents(16, info["vocab"], shortest=250, longest=350, mean=300))
+        common = ("score", "-m", model, "-f", path, "--top-logprobs", 5, "--threads", 2, "--format", "jsonl", "--quiet",
+                  "--output", out)
+        free = peak_bytes(*common)
+        want = out.read_bytes()
+        limited = peak_bytes(*common, "--memory-limit", limit)
+        self.assertEqual(out.read_bytes(), want)
+        self.assertLess(limited, limit)
+        self.assertGreater(free, limit, "a limit that nothing would have passed")
 
     def test_a_short_prompt_needs_no_long_ones_kv(self):
         info = json.loads(cli.run_ok("info", "-m", self.model, "--format", "json").stdout)

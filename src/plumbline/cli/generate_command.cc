@@ -13,10 +13,7 @@
 namespace plumbline::cli {
 namespace {
 
-struct GenerateOptions : RunOptions {
-  std::string prompt, tokens;
-  bool has_prompt = false;
-  bool no_bos = false;
+struct GenerateOptions : PromptOptions {
   int64_t new_tokens = 64;
   SamplingOptions sampling;
   std::vector<std::string> stop;
@@ -24,8 +21,6 @@ struct GenerateOptions : RunOptions {
   bool ignore_eos = false;
   int32_t draft_ngram = 0;
   bool logprobs = false;
-  int32_t top_logprobs = 0;
-  bool max_logit = false;
 };
 
 // Text as it is generated: each token's characters, held back only while they could begin a stop string.
@@ -71,19 +66,21 @@ class GenerateListener : public EngineListener {
   Status status_;
 };
 
+Status CheckDrafts(const GenerateOptions& options) {
+  if (options.draft_ngram >= 0 && options.draft_ngram <= kMaxDraftTokens) return {};
+  return InvalidInput("--draft-ngram: got {}, want 0 to {}", options.draft_ngram, kMaxDraftTokens);
+}
+
 Result<Request> MakeRequest(const GenerateOptions& options, const Runtime& runtime) {
-  if (options.has_prompt == !options.tokens.empty()) {
+  if (options.has_prompt() == !options.tokens.empty()) {
     return InvalidInput("input: got both or none of -p and --tokens, want one");
-  }
-  if (options.draft_ngram < 0 || options.draft_ngram > kMaxDraftTokens) {
-    return InvalidInput("--draft-ngram: got {}, want 0 to {}", options.draft_ngram, kMaxDraftTokens);
   }
   if (options.new_tokens < 1) return InvalidInput("-n: got {}, want at least 1", options.new_tokens);
   for (const std::string& stop : options.stop) {
     if (stop.empty()) return InvalidInput("--stop: got an empty string, want text");
   }
   Request request{.id = "0", .tokens = {}};
-  if (options.has_prompt) {
+  if (options.has_prompt()) {
     if (options.prompt.empty()) return InvalidInput("prompt: got an empty text, want at least one character");
     ASSIGN_OR_RETURN(const Tokenizer* tokenizer, runtime.RequireTokenizer());
     request.tokens = tokenizer->Encode(options.prompt, !options.no_bos);
@@ -128,7 +125,10 @@ Status Run(const GenerateOptions& options, const std::atomic<bool>& cancelled) {
   ASSIGN_OR_RETURN(const Format format, ToFormat(options));
   ASSIGN_OR_RETURN(EngineOptions engine_options, ToEngineOptions(options));
   engine_options.cancelled = &cancelled;
+  engine_options.batch_size = 1;
+  engine_options.draft_rows = options.draft_ngram;
   RETURN_IF_ERROR(CheckSamplingOptions(options.sampling));
+  RETURN_IF_ERROR(CheckDrafts(options));
   RETURN_IF_ERROR(Output::CheckWritable(options.output));
   ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, LoadRuntime(options));
   ASSIGN_OR_RETURN(const Request request, MakeRequest(options, *runtime));
@@ -160,9 +160,7 @@ Command AddGenerate(CLI::App& app, const std::atomic<bool>& cancelled) {
   CLI::App* command = app.add_subcommand("generate", "continue a text");
   auto options = std::make_shared<GenerateOptions>();
   AddModelOption(*command, *options);
-  const CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "the text to continue");
-  command->add_option("--tokens", options->tokens, "token ids to continue, 1,2,3");
-  command->add_flag("--no-bos", options->no_bos, "no special tokens around the text");
+  AddPromptOptions(*command, *options);
   command->add_option("-n,--new-tokens", options->new_tokens, "tokens to generate")->capture_default_str();
   SamplingOptions& sampling = options->sampling;
   command->add_option("--temperature", sampling.temperature, "0: greedy")->capture_default_str();
@@ -180,16 +178,10 @@ Command AddGenerate(CLI::App& app, const std::atomic<bool>& cancelled) {
                    "tokens to guess from the text so far and check in one step; changes no result")
       ->capture_default_str();
   command->add_flag("--logprobs", options->logprobs, "log-probs of the generated tokens");
-  command->add_option("--top-logprobs", options->top_logprobs, "alternatives a token")->capture_default_str();
-  command->add_flag("--max-logit", options->max_logit,
-                    "the maximum attention logit of every layer and query head");
   AddRunOptions(*command, *options);
   AddEngineOptions(*command, *options);
   AddOutputOptions(*command, *options);
-  return [options, prompt, &cancelled] {
-    options->has_prompt = prompt->count() > 0;
-    return Run(*options, cancelled);
-  };
+  return [options, &cancelled] { return Run(*options, cancelled); };
 }
 
 }  // namespace plumbline::cli

@@ -50,8 +50,9 @@ Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute
                     .head_dim = c.head_dim,
                     .page_size = engine.page_size,
                     .compute = compute};
-  const int64_t rows = Engine::StepRows(c, engine, c.max_positions, threads) + engine.batch_size;
-  return std::vector<Line>{
+  const int64_t rows =
+      Engine::StepRows(c, engine, c.max_positions, threads, /*draft_rows=*/0) + engine.batch_size;
+  std::vector<Line> lines{
       Text("path", checkpoint.path()),
       Text("format",
            checkpoint.is_gguf() ? fmt::format("gguf v{}", checkpoint.gguf().version()) : "safetensors"),
@@ -77,8 +78,18 @@ Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute
              "bytes"),
       Number("scoring_bytes", Engine::ScoringBytes(c, rows, threads),
              "bytes beside weights and KV, at any length"),
+      Number("beside_bytes", kBesideBytes, "bytes of program, tokenizer, requests and results, at the most"),
       Number("memory_available", AvailableMemoryBytes(), "bytes"),
   };
+  if (engine.memory_limit > 0) {
+    const MemoryPlan plan = PlanMemory(c, kv, packed, threads, engine);
+    lines.push_back(Number("memory_limit", plan.limit, "bytes"));
+    lines.push_back(Number("memory_limit_page_bytes", plan.page_bytes, "bytes a page in all"));
+    lines.push_back(
+        Number("memory_limit_pages", plan.pages, fmt::format("pages of {} tokens", kv.page_size)));
+    lines.push_back(Number("memory_limit_least", plan.Needs(1), "bytes: room for one page"));
+  }
+  return lines;
 }
 
 std::string Render(const std::vector<Line>& lines, Format format) {
@@ -102,7 +113,8 @@ std::string Render(const std::vector<Line>& lines, Format format) {
 Status Run(const RunOptions& options) {
   ASSIGN_OR_RETURN(const Format format, ToFormat(options));
   ASSIGN_OR_RETURN(const RuntimeOptions runtime, ToRuntimeOptions(options));
-  ASSIGN_OR_RETURN(const EngineOptions engine, ToEngineOptions(options));
+  ASSIGN_OR_RETURN(EngineOptions engine, ToEngineOptions(options));
+  engine.generates = false;
   RETURN_IF_ERROR(Output::CheckWritable(options.output));
   ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
   ASSIGN_OR_RETURN(const std::vector<Line> lines,

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plumbline/cli/commands.h"
+#include "plumbline/pipelines/runtime.h"
 #include "plumbline/text/utf8.h"
 
 namespace {
@@ -44,6 +45,8 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
 
   CLI::App app("An exact, observable LLM decoder runtime.", "plumbline");
+  app.set_version_flag(
+      "--version", fmt::format("plumbline {} (numerics {})", PLUMBLINE_VERSION, plumbline::kNumericsVersion));
   app.require_subcommand(1);
   std::vector<std::pair<CLI::App*, plumbline::cli::Command>> commands;
   const auto add = [&](plumbline::cli::Command command) {
@@ -58,7 +61,7 @@ int main(int argc, char** argv) {
 
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& success) {  // --help
+  } catch (const CLI::Success& success) {  // --help, --version
     return app.exit(success);
   } catch (const CLI::ParseError& error) {
     return Report(fmt::format("command line: {}", error.what()), kInvalid);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <thread>
 
+#include "plumbline/cli/byte_size.h"
 #include "plumbline/cli/progress.h"
 #include "plumbline/kernels/limits/isa_choice.h"
 
@@ -14,6 +15,11 @@ namespace plumbline::cli {
 namespace {
 
 constexpr int kMaxThreads = 1024;
+
+Result<int64_t> MemoryLimit(const RunOptions& options) {
+  if (options.memory_limit.empty()) return 0;
+  return ParseByteSize("--memory-limit", options.memory_limit);
+}
 
 }  // namespace
 
@@ -41,12 +47,23 @@ void AddEngineOptions(CLI::App& command, RunOptions& options) {
       ->capture_default_str();
   command.add_flag("--no-prefix-cache", options.no_prefix_cache,
                    "run every request's tokens, also where requests begin alike");
+  command.add_option("--memory-limit", options.memory_limit,
+                     "what the process may hold, 600MiB; requests wait for their share of it");
 }
 
 void AddOutputOptions(CLI::App& command, RunOptions& options) {
   command.add_option("--format", options.format, "text, json or jsonl")->capture_default_str();
   command.add_option("--output", options.output, "a file for the results instead of standard output");
   command.add_flag("--quiet", options.quiet, "no progress on standard error");
+}
+
+void AddPromptOptions(CLI::App& command, PromptOptions& options) {
+  options.prompt_option = command.add_option("-p,--prompt", options.prompt, "the text");
+  command.add_option("--tokens", options.tokens, "token ids instead of a text, 1,2,3");
+  command.add_flag("--no-bos", options.no_bos, "no special tokens around the text");
+  command.add_option("--top-logprobs", options.top_logprobs, "alternatives a token")->capture_default_str();
+  command.add_flag("--max-logit", options.max_logit,
+                   "the maximum attention logit of every layer and query head");
 }
 
 Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
@@ -60,6 +77,7 @@ Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
   const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   out.threads = options.threads > 0 ? options.threads : processors;
   ASSIGN_OR_RETURN(out.isa, options.isa == "auto" ? FastestIsa() : ParseIsa(options.isa));
+  ASSIGN_OR_RETURN(out.memory_limit, MemoryLimit(options));
   const std::pair<const char*, int> degrees[] = {{"--tp", options.tp},
                                                  {"--dp", options.dp},
                                                  {"--pp", options.pp},
@@ -75,6 +93,7 @@ Result<EngineOptions> ToEngineOptions(const RunOptions& options) {
   EngineOptions out{.batch_size = options.batch_size,
                     .page_size = options.kv_page_size,
                     .prefix_cache = !options.no_prefix_cache};
+  ASSIGN_OR_RETURN(out.memory_limit, MemoryLimit(options));
   out.chunk_size = 0;
   if (options.chunk_size != "all") {
     const char* end = options.chunk_size.data() + options.chunk_size.size();

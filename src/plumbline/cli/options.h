@@ -24,15 +24,28 @@ struct RunOptions {
   int64_t batch_size = 16;
   int64_t kv_page_size = 64;
   bool no_prefix_cache = false;
+  std::string memory_limit;  // empty: none
   std::string format = "text";
   std::string output;
   bool quiet = false;
+};
+
+// What score and generate run and show alike.
+struct PromptOptions : RunOptions {
+  std::string prompt, tokens;
+  const CLI::Option* prompt_option = nullptr;
+  bool no_bos = false;
+  int32_t top_logprobs = 0;
+  bool max_logit = false;
+
+  bool has_prompt() const { return prompt_option->count() > 0; }  // also an empty one
 };
 
 void AddModelOption(CLI::App& command, RunOptions& options);
 void AddRunOptions(CLI::App& command, RunOptions& options);     // compute, threads, ranks, isa
 void AddEngineOptions(CLI::App& command, RunOptions& options);  // chunk, batch and page size, prefixes
 void AddOutputOptions(CLI::App& command, RunOptions& options);  // format, output, quiet
+void AddPromptOptions(CLI::App& command, PromptOptions& options);
 
 Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options);
 Result<EngineOptions> ToEngineOptions(const RunOptions& options);

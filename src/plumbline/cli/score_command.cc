@@ -16,12 +16,8 @@
 namespace plumbline::cli {
 namespace {
 
-struct ScoreOptions : RunOptions {
-  std::string prompt, file, tokens;
-  bool has_prompt = false;
-  bool no_bos = false;
-  int32_t top_logprobs = 0;
-  bool max_logit = false;
+struct ScoreOptions : PromptOptions {
+  std::string file;
   std::string hidden_states = "none";
   std::string layers;
   std::string hidden_states_out;
@@ -30,11 +26,9 @@ struct ScoreOptions : RunOptions {
 };
 
 Result<std::vector<InputDocument>> ReadDocuments(const ScoreOptions& options) {
-  if (options.has_prompt + !options.file.empty() + !options.tokens.empty() != 1) {
-    return InvalidInput("input: got {} of -p, -f and --tokens, want one",
-                        options.has_prompt + !options.file.empty() + !options.tokens.empty());
-  }
-  if (options.has_prompt)
+  const int inputs = options.has_prompt() + !options.file.empty() + !options.tokens.empty();
+  if (inputs != 1) return InvalidInput("input: got {} of -p, -f and --tokens, want one", inputs);
+  if (options.has_prompt())
     return std::vector{InputDocument{.id = "0", .text = options.prompt, .continuation = {}, .tokens = {}}};
   if (!options.tokens.empty()) {
     ASSIGN_OR_RETURN(std::vector<int32_t> ids, ParseIdList("--tokens", options.tokens));
@@ -201,6 +195,7 @@ Status Run(const ScoreOptions& options, const std::atomic<bool>& cancelled) {
   ASSIGN_OR_RETURN(EngineOptions engine_options, ToEngineOptions(options));
   RETURN_IF_ERROR(ReadHiddenStates(options, engine_options));
   engine_options.cancelled = &cancelled;
+  engine_options.generates = false;
   RETURN_IF_ERROR(Output::CheckWritable(options.output));
   RETURN_IF_ERROR(Output::CheckWritable(options.hidden_states_out));
   ASSIGN_OR_RETURN(const std::vector<InputDocument> inputs, ReadDocuments(options));
@@ -237,14 +232,9 @@ Command AddScore(CLI::App& app, const std::atomic<bool>& cancelled) {
   CLI::App* command = app.add_subcommand("score", "log-probs of every token of a text");
   auto options = std::make_shared<ScoreOptions>();
   AddModelOption(*command, *options);
-  const CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "the text");
+  AddPromptOptions(*command, *options);
   command->add_option("-f,--file", options->file,
                       "a text file (one document), or .jsonl (one request a line)");
-  command->add_option("--tokens", options->tokens, "token ids, 1,2,3");
-  command->add_flag("--no-bos", options->no_bos, "no special tokens around the text");
-  command->add_option("--top-logprobs", options->top_logprobs, "alternatives a token")->capture_default_str();
-  command->add_flag("--max-logit", options->max_logit,
-                    "the maximum attention logit of every layer and query head");
   command
       ->add_option("--hidden-states", options->hidden_states,
                    "none, last, last_per_device, all, all_normalized or selected_layers")
@@ -258,10 +248,7 @@ Command AddScore(CLI::App& app, const std::atomic<bool>& cancelled) {
   AddRunOptions(*command, *options);
   AddEngineOptions(*command, *options);
   AddOutputOptions(*command, *options);
-  return [options, prompt, &cancelled] {
-    options->has_prompt = prompt->count() > 0;
-    return Run(*options, cancelled);
-  };
+  return [options, &cancelled] { return Run(*options, cancelled); };
 }
 
 }  // namespace plumbline::cli

@@ -130,19 +130,28 @@ Result<nlohmann::json> ReadJsonCompanion(const Checkpoint& checkpoint, std::stri
   return json;
 }
 
+// The error with the file it is about, where it does not name it yet.
+template <typename T>
+Result<T> InFile(Result<T> result, const std::string& file) {
+  if (!result && !result.error().message.contains(file)) result.error().message += fmt::format(" ({})", file);
+  return result;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> LoadTokenizer(const Checkpoint& checkpoint, int64_t model_vocab) {
   TokenizerSpec spec;
+  std::string file = checkpoint.path();
   if (checkpoint.is_gguf()) {
     if (!checkpoint.gguf().Has("tokenizer.ggml.model")) return nullptr;
-    ASSIGN_OR_RETURN(spec, ReadGgufTokenizer(checkpoint.gguf()));
+    ASSIGN_OR_RETURN(spec, InFile(ReadGgufTokenizer(checkpoint.gguf()), file));
   } else {
+    file += "/tokenizer.json";
     ASSIGN_OR_RETURN(const std::optional<std::string> json, checkpoint.ReadCompanion("tokenizer.json"));
     if (!json) return nullptr;
-    ASSIGN_OR_RETURN(spec, ParseTokenizerJson(*json, checkpoint.path() + "/tokenizer.json"));
+    ASSIGN_OR_RETURN(spec, ParseTokenizerJson(*json, file));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::Create(std::move(spec)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, InFile(Tokenizer::Create(std::move(spec)), file));
   if (tokenizer->vocab_size() > model_vocab) {
     return InvalidInput("tokenizer: got {} tokens, want at most the model's vocabulary of {} ({})",
                         tokenizer->vocab_size(), model_vocab, checkpoint.path());

@@ -31,6 +31,16 @@ std::span<const StepEntry> OfKind(std::span<const StepEntry> entries, RowKind ki
   return entries.subspan(begin, end - begin);
 }
 
+MemoryPlan PlanOf(const Runtime& runtime, const EngineOptions& options) {
+  return PlanMemory(runtime.config(), runtime.decoder().Kv(options.page_size),
+                    runtime.decoder().WeightBytes(), runtime.options().threads, options);
+}
+
+std::string Parts(const MemoryPlan& plan, int64_t pages) {
+  return fmt::format("program {}, weights {}, step {}, {} KV pages of {}", kBesideBytes, plan.weight_bytes,
+                     plan.step_bytes, pages, plan.page_bytes);
+}
+
 }  // namespace
 
 bool EngineListener::OnToken(size_t /*request*/, const RequestResult& /*result*/) { return true; }
@@ -40,12 +50,11 @@ Status EngineListener::OnHiddenStates(size_t /*request*/, int64_t /*first_row*/,
 }
 void EngineListener::OnProgress(int64_t /*rows_done*/, int64_t /*rows_total*/) {}
 
-Engine::Engine(const Runtime& runtime, EngineOptions options)
+Engine::Engine(const Runtime& runtime, EngineOptions options, int64_t kv_bytes)
     : runtime_(&runtime),
       options_(std::move(options)),
       context_(runtime.context()),
-      pool_(runtime.decoder().Kv(options_.page_size),
-            options_.kv_bytes > 0 ? options_.kv_bytes : AvailableMemoryBytes()),
+      pool_(runtime.decoder().Kv(options_.page_size), kv_bytes),
       prefixes_(pool_, options_.prefix_cache, options_.prefix_cache_bytes) {}
 
 Result<Engine> Engine::Create(const Runtime& runtime, EngineOptions options) {
@@ -59,7 +68,17 @@ Result<Engine> Engine::Create(const Runtime& runtime, EngineOptions options) {
       return InvalidInput("--layers: got {}, want 0 to {}", layer, runtime.config().layers - 1);
     }
   }
-  return Engine(runtime, std::move(options));
+  if (options.draft_rows < 0) return InvalidInput("draft rows: got {}, want 0 or more", options.draft_rows);
+  int64_t kv_bytes = options.kv_bytes > 0 ? options.kv_bytes : AvailableMemoryBytes();
+  if (options.memory_limit > 0) {
+    const MemoryPlan plan = PlanOf(runtime, options);
+    if (plan.pages == 0) {
+      return InvalidInput("--memory-limit: got {} bytes, want at least {} ({})", plan.limit, plan.Needs(1),
+                          Parts(plan, 1));
+    }
+    kv_bytes = plan.pages * runtime.decoder().Kv(options.page_size).PageBytes();
+  }
+  return Engine(runtime, std::move(options), kv_bytes);
 }
 
 int64_t Engine::ScoringBytes(const DecoderConfig& config, int64_t rows, int threads) {
@@ -72,10 +91,11 @@ int64_t Engine::ScoringBytes(const DecoderConfig& config, int64_t rows, int thre
 }
 
 int64_t Engine::StepRows(const DecoderConfig& config, const EngineOptions& options, int64_t longest,
-                         int threads) {
+                         int threads, int64_t draft_rows) {
   const int64_t wanted = options.chunk_size > 0 ? options.chunk_size : longest;
-  const int64_t fixed = ScoringBytes(config, options.batch_size, threads);
-  const int64_t a_row = ScoringBytes(config, options.batch_size + 1, threads) - fixed;
+  const int64_t sampled = options.batch_size + draft_rows;
+  const int64_t fixed = ScoringBytes(config, sampled, threads);
+  const int64_t a_row = ScoringBytes(config, sampled + 1, threads) - fixed;
   return std::min(wanted, std::max(kMinStepRows, (kStepBytes - fixed) / a_row));
 }
 
@@ -84,26 +104,38 @@ Status Engine::Check(std::span<const Request> requests) const {
     RETURN_IF_ERROR(CheckRequest(request, runtime_->config()));
     const int64_t pages =
         pool_.PagesFor(static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens);
-    if (pages > pool_.max_pages()) {
-      return InvalidInput(
-          "KV cache: got a request that needs {} bytes, want at most the {} bytes available (request {})",
-          pages * pool_.page_bytes(), pool_.max_pages() * pool_.page_bytes(), request.id);
+    if (request.max_new_tokens > 0 && !options_.generates) {
+      return InvalidInput("new tokens: got {}, want none of an engine that only scores (request {})",
+                          request.max_new_tokens, request.id);
     }
+    if (pages <= pool_.max_pages()) continue;
+    if (options_.memory_limit > 0) {
+      const MemoryPlan plan = PlanOf(*runtime_, options_);
+      return InvalidInput("--memory-limit: got {} bytes, want at least {} ({}) (request {})", plan.limit,
+                          plan.Needs(pages), Parts(plan, pages), request.id);
+    }
+    return InvalidInput(
+        "KV cache: got a request that needs {} bytes, want at most the {} bytes available (request {})",
+        pages * pool_.page_bytes(), pool_.max_pages() * pool_.page_bytes(), request.id);
   }
   return {};
 }
 
 // Memory for the largest step that the requests can make.
 Status Engine::Prepare(std::span<const Request> requests) {
-  int64_t longest = 1, total = 0, drafts = 0;
+  int64_t longest = 1, total = 0, drafts = 0, generating = 0;
   for (const Request& request : requests) {
     longest = std::max<int64_t>(longest, static_cast<int64_t>(request.tokens.size()));
     total += static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens;
     drafts = std::max<int64_t>(drafts, request.draft_tokens);
+    if (request.max_new_tokens > 0) ++generating;
   }
-  row_budget_ = StepRows(runtime_->config(), options_, longest, runtime_->options().threads);
   const int64_t in_flight = std::min<int64_t>(options_.batch_size, static_cast<int64_t>(requests.size()));
-  const int64_t max_rows = std::min(row_budget_, total) + in_flight * (1 + drafts);
+  generating = std::min(generating, in_flight);
+  draft_limit_ = generating == 0 ? 0 : std::min(drafts, options_.draft_rows / generating);
+  const int64_t draft_rows = generating * draft_limit_;
+  row_budget_ = StepRows(runtime_->config(), options_, longest, runtime_->options().threads, draft_rows);
+  const int64_t max_rows = std::min(row_budget_, total) + in_flight + draft_rows;
   ASSIGN_OR_RETURN(workspace_, DecoderWorkspace::Allocate(runtime_->config(), max_rows));
   captured_.clear();
   for (size_t i = 0; i < options_.layers.size(); ++i) {
@@ -190,7 +222,8 @@ void Engine::Draft(Sequence& sequence) const {
   // The row that accepts the last draft gives one token more.
   const int64_t wanted =
       request.max_new_tokens - (static_cast<int64_t>(sequence.result.tokens.size()) - sequence.prompt_size());
-  ProposeDrafts(sequence.result.tokens, std::min<int64_t>(request.draft_tokens, wanted - 1), sequence.drafts);
+  ProposeDrafts(sequence.result.tokens, std::min({int64_t{request.draft_tokens}, draft_limit_, wanted - 1}),
+                sequence.drafts);
 }
 
 Status Engine::Forward() {

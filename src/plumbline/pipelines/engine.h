@@ -15,25 +15,15 @@
 
 #include "plumbline/kernels/logprobs/logprobs.h"
 #include "plumbline/nn/logits_postprocess.h"
+#include "plumbline/pipelines/engine_options.h"
 #include "plumbline/pipelines/kv_pages.h"
+#include "plumbline/pipelines/memory_plan.h"
 #include "plumbline/pipelines/prefix_reuse.h"
 #include "plumbline/pipelines/request.h"
 #include "plumbline/pipelines/runtime.h"
 #include "plumbline/pipelines/step_plan.h"
 
 namespace plumbline {
-
-struct EngineOptions {
-  int64_t chunk_size = 512;  // prompt rows a step; 0: the longest prompt whole
-  int64_t batch_size = 16;   // sequences in flight
-  int64_t page_size = 64;    // tokens a KV page; a multiple of 64
-  int64_t kv_bytes = 0;      // the KV cache's limit; 0: what the machine has free
-  bool prefix_cache = true;  // requests that begin with the same tokens share pages (prefix_reuse.h)
-  int64_t prefix_cache_bytes = int64_t{256} << 20;  // pages kept although no sequence uses them
-  ReturnHiddenStates hidden_states = ReturnHiddenStates::kNone;
-  std::vector<int32_t> layers;                   // kSelectedLayers: ascending
-  const std::atomic<bool>* cancelled = nullptr;  // looked at between steps
-};
 
 // What the last run did.
 struct EngineStats {
@@ -60,7 +50,8 @@ class EngineListener {
 
 class Engine {
  public:
-  // Refuses a page size that is not a multiple of 64, layers out of range, and sizes below 1.
+  // Refuses a page size that is not a multiple of 64, layers out of range, sizes below 1, and a memory limit
+  // without room for one page.
   static Result<Engine> Create(const Runtime& runtime, EngineOptions options);
 
   // What CheckRequest refuses, and requests whose keys and values could never fit.
@@ -72,16 +63,17 @@ class Engine {
   const EngineStats& stats() const { return stats_; }
 
   // Prompt rows of a step: `chunk_size` (or `longest`, where that is 0), fewer where the activations of that
-  // many would pass 24 MiB, but never fewer than 64 for that reason. No result depends on it.
+  // many, of a row a sequence and of `draft_rows` would pass 24 MiB, but never fewer than 64 for that reason.
+  // No result depends on it.
   static int64_t StepRows(const DecoderConfig& config, const EngineOptions& options, int64_t longest,
-                          int threads);
+                          int threads, int64_t draft_rows);
 
   // Bytes that scoring holds beside weights and KV pages, with steps of at most `rows` rows: it does not grow
   // with the length of a prompt.
   static int64_t ScoringBytes(const DecoderConfig& config, int64_t rows, int threads);
 
  private:
-  Engine(const Runtime& runtime, EngineOptions options);
+  Engine(const Runtime& runtime, EngineOptions options, int64_t kv_bytes);
 
   Status Prepare(std::span<const Request> requests);
   Status Admit(std::span<const Request> requests);
@@ -110,6 +102,7 @@ class Engine {
   PrefixReuse prefixes_;
   DecoderWorkspace workspace_;
   int64_t row_budget_ = 0;
+  int64_t draft_limit_ = 0;  // guesses a sequence
 
   std::deque<Sequence> active_;  // in request order
   size_t next_request_ = 0;

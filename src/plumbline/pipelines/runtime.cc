@@ -18,6 +18,13 @@ Result<std::unique_ptr<Runtime>> Runtime::Load(const std::string& path, const Ru
   ASSIGN_OR_RETURN(runtime->tokenizer_, LoadTokenizer(*runtime->checkpoint_, config.vocab));
   ASSIGN_OR_RETURN(runtime->stop_ids_, LoadStopIds(*runtime->checkpoint_));
   ReleaseFreeHeap();
+  if (options.memory_limit > 0) {
+    ASSIGN_OR_RETURN(const int64_t packed, PackedDecoderBytes(*runtime->checkpoint_, options.compute));
+    if (packed > options.memory_limit) {
+      return InvalidInput("--memory-limit: got {} bytes, want more than the {} of the packed weights ({})",
+                          options.memory_limit, packed, path);
+    }
+  }
   ASSIGN_OR_RETURN(Decoder decoder,
                    LoadDecoder(runtime->context(), *runtime->checkpoint_, options.compute, progress));
   runtime->decoder_ = std::make_shared<const Decoder>(std::move(decoder));

@@ -19,6 +19,7 @@ struct RuntimeOptions {
   Compute compute = Compute::kBf16;
   int threads = 1;
   Isa isa = Isa::kAvx2;
+  int64_t memory_limit = 0;  // weights that would take more are refused before they are packed; 0: no limit
 };
 
 class Runtime {
