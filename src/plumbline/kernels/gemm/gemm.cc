@@ -119,12 +119,18 @@ class BlockRunner {
   }
 
   // The widest tiles that exist for this many rows, side by side.
-  void RunTile(int64_t rows, int64_t panels, TileArgs args) const {
+  void RunTile(int64_t rows, int64_t panels, const TileArgs& args) const {
     if (plan_.in_registers) {
       RegisterTile(rows)(args);
       return;
     }
     const auto& tiles = kernels_.tiles.tile[static_cast<int>(Kind())][rows - 1];
+    // The usual case first, and not by way of a copy: one made of fields just written waits until the last
+    // tile's results have left for memory.
+    if (plan_.vectors == 2 * panels && tiles[plan_.vectors] != nullptr) {
+      tiles[plan_.vectors](args);
+      return;
+    }
     for (int64_t half = 0; half < 2 * panels;) {
       int64_t vectors = std::min<int64_t>(plan_.vectors, 2 * panels - half);
       while (tiles[vectors] == nullptr) --vectors;
