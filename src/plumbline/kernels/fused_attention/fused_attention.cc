@@ -28,7 +28,7 @@ class Forward {
     }
     for (const FusedChunk& chunk : w_.Chunks(0, block_floats, /*whole=*/false)) {
       ASSIGN_OR_RETURN(k_columns_, memory.Floats(chunk.keys() * block_floats));
-      v_rows_ = k_columns_ + chunk.keys() * w_.shape.kv_heads * k_floats_;
+      v_lanes_ = k_columns_ + chunk.keys() * w_.shape.kv_heads * k_floats_;
       chunk_ = chunk;
       RunChunk();
     }
@@ -61,8 +61,8 @@ class Forward {
   float* KColumns(int64_t key_block, int64_t g) const {
     return k_columns_ + (g * chunk_.keys() + key_block - chunk_.key_begin) * k_floats_;
   }
-  float* VRows(int64_t key_block, int64_t g) const {
-    return v_rows_ + (g * chunk_.keys() + key_block - chunk_.key_begin) * v_floats_;
+  float* VLanes(int64_t key_block, int64_t g) const {
+    return v_lanes_ + (g * chunk_.keys() + key_block - chunk_.key_begin) * v_floats_;
   }
 
   void Pack(int64_t block, int64_t g) {
@@ -70,8 +70,8 @@ class Forward {
     const int32_t* tokens = &w_.plan.key_tokens[64 * block];
     w_.kernels.pack_columns(w_.SourceOf(w_.inputs.k, b, g, w_.shape.qk_dim), tokens, KColumns(block, g),
                             w_.call.qk_steps);
-    w_.kernels.pack_rows(w_.SourceOf(w_.inputs.v, b, g, w_.shape.v_dim), tokens, 64, VRows(block, g),
-                         w_.call.v_width);
+    w_.kernels.pack_lanes(w_.SourceOf(w_.inputs.v, b, g, w_.shape.v_dim), tokens, VLanes(block, g),
+                          w_.call.v_width);
   }
 
   void Rows(int64_t block, int64_t h) {
@@ -80,13 +80,13 @@ class Forward {
     const int64_t q_floats = 64 * w_.call.qk_width, g = h / w_.group;
     float* q = scratch.Floats(q_floats + FusedForwardScratch(w_.call.v_width, plan.key_end - plan.key_begin));
     FusedRows rows = w_.RowsOf(plan.batch, h, 64 * block, plan.count);
-    w_.kernels.pack_rows(w_.SourceOf(w_.inputs.q, plan.batch, h, w_.shape.qk_dim), rows.tokens, rows.rows, q,
+    w_.kernels.pack_rows(w_.SourceOf(w_.inputs.q, plan.batch, h, w_.shape.qk_dim), rows.tokens, q,
                          w_.call.qk_width);
     rows.q = q;
     FusedKeys keys = w_.KeysOf(plan.key_begin);
     if (plan.key_begin < plan.key_end) {
       keys.k_columns = KColumns(plan.key_begin, g);
-      keys.v_rows = VRows(plan.key_begin, g);
+      keys.v_lanes = VLanes(plan.key_begin, g);
     }
     FusedForwardResult result = {.out = w_.TargetOf(outputs_.out, plan.batch, h, w_.shape.v_dim),
                                  .lse = LseOf(plan.batch, h)};
@@ -111,7 +111,7 @@ class Forward {
   int64_t k_floats_ = 0, v_floats_ = 0;  // of a block
   FusedChunk chunk_;
   float* k_columns_ = nullptr;  // [kv_heads, key blocks of the chunk, qk_steps, 64]
-  float* v_rows_ = nullptr;     // [kv_heads, key blocks of the chunk, 64, v_width]
+  float* v_lanes_ = nullptr;    // [kv_heads, key blocks of the chunk, 64, v_width]
   std::vector<float> max_;      // [row blocks of the chunk, heads]
 };
 
@@ -123,7 +123,7 @@ Status FusedAttention(const KernelContext& context, const FusedAttentionShape& s
   RETURN_IF_ERROR(CheckFusedAttention(shape, options, inputs));
   RETURN_IF_ERROR(CheckFusedOutputs(shape, outputs));
   const ScopedFloatEnv env;
-  FusedWork work(context, shape, options, inputs);
+  FusedWork work(context, shape, options, inputs, /*floats=*/false);
   return Forward(work, outputs).Run();
 }
 

@@ -28,6 +28,10 @@ namespace plumbline {
 enum class FusedBias : uint8_t { kNone, kPreScale, kPostScale };
 enum class FusedSoftmax : uint8_t { kVanilla, kOffByOne, kLearnable };
 
+// How bf16 products are computed: widened to float32, or with vdpbf16ps where there is that instruction. The
+// bits are the same; kAuto takes what is faster on this machine.
+enum class FusedProducts : uint8_t { kAuto, kFloats, kPairs };
+
 struct FusedAttentionShape {
   DType dtype = DType::kBF16;  // kF32, kBF16 or kF16: of q, k, v, bias, out and all gradients but the sink's
   int64_t batch = 0;
@@ -81,8 +85,9 @@ struct FusedAttentionOptions {
   int64_t bias_heads = 1;  // 1 or heads
   FusedSoftmax softmax = FusedSoftmax::kVanilla;
   FusedDropout dropout = {};
-  bool float32_results =
-      false;  // out and gradients are float32, whatever dtype is (for sums over ring steps)
+  FusedProducts products = FusedProducts::kAuto;
+  // Out and gradients are float32, whatever dtype is: for sums over ring steps.
+  bool float32_results = false;
 };
 
 struct FusedAttentionInputs {

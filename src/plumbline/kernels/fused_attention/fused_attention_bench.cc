@@ -1,6 +1,7 @@
 // Speed of fused attention beside the limits of the machine, measured in the same run:
 //
 //   plumbline_bench_fused_attention [threads] [bf16, f16 or f32] [heads] [head size] [isa] [seconds a line]
+//   [floats or pairs]
 //
 // Best of several runs of the causal and the full pass over one batch row. Operations are counted over
 // allowed pairs: 4 a dim forward, 10 backward (the products of one pass, whatever is computed again). The
@@ -32,6 +33,7 @@ struct Setup {
   int64_t dim = 128;
   double seconds = 0.5;
   double peak = 0;
+  FusedProducts products = FusedProducts::kAuto;
 };
 
 class Bench {
@@ -41,6 +43,7 @@ class Bench {
     shape_ = {setup.dtype, 1, tokens, tokens, setup.heads, setup.heads, setup.dim, setup.dim};
     options_.scale = 1.0f / std::sqrt(static_cast<float>(setup.dim));
     options_.causal = causal;
+    options_.products = setup.products;
     std::mt19937 random(1);
     std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
     for (std::vector<float>& array : arrays_) {
@@ -112,6 +115,9 @@ int Main(int argc, char** argv) {
   if (argc > 3) setup.heads = std::max(1, std::atoi(argv[3]));
   if (argc > 4) setup.dim = std::max(1, std::atoi(argv[4]));
   if (argc > 6) setup.seconds = std::atof(argv[6]);
+  if (argc > 7) {
+    setup.products = std::string(argv[7]) == "pairs" ? FusedProducts::kPairs : FusedProducts::kFloats;
+  }
   const Result<Isa> isa = ParseIsa(argc > 5 ? argv[5] : "auto");
   if (!isa.has_value()) {
     fmt::print(stderr, "{}\n", isa.error().message);

@@ -12,7 +12,7 @@ class Backward {
  public:
   Backward(FusedWork& work, const FusedAttentionSaved& saved, const FusedAttentionGrads& grads)
       : w_(work), grads_(grads), c_(work, saved), round_(work.call.type == FusedType::kBf16) {
-    tiles_ = 3 * 64 * 64;
+    tiles_ = 4 * 64 * 64;
     sum_ = 64 * (w_.call.v_width + w_.call.qk_width);
     scratch_ = tiles_ + FusedSumTree::Floats(w_.group, sum_);
   }
@@ -86,8 +86,8 @@ class Backward {
         if (!w_.plan.Active(i, index)) continue;
         const FusedRows rows = c_.RowBlock(i, h);
         w_.kernels.pairs(w_.call, rows, keys, index, round_, pd, ds, spare);
-        w_.kernels.products(true, pd, rows.d_out, v_width, plan.count, Even(rows.rows), true, dv);
-        w_.kernels.products(true, ds, rows.q, qk_width, plan.count, Even(rows.rows), true, dk);
+        w_.kernels.add_over_rows(pd, rows.d_out, v_width, plan.count, Even(rows.rows), dv);
+        w_.kernels.add_over_rows(ds, rows.q, qk_width, plan.count, Even(rows.rows), dk);
         if (with_dq) AddDq(keys, index, plan.count, ds, rows.rows, c_.Dq(i, h));
       }
       tree.Push();
@@ -102,12 +102,12 @@ class Backward {
 
   void AddDq(const FusedKeys& keys, int64_t index, int32_t count, const float* ds, int32_t rows, float* dq) {
     const int64_t width = w_.call.qk_width;
-    w_.kernels.products(false, ds, keys.k_rows + index * 64 * width, width, rows, Even(count), true, dq);
+    w_.kernels.add_over_keys(ds, keys.k_lanes + index * 64 * width, width, rows, Even(count), dq);
   }
 
   void RowBlock(int64_t block, int64_t h) {
     static thread_local ThreadScratch scratch;
-    float* ds = scratch.Floats(2 * 64 * 64);
+    float* ds = scratch.Floats(3 * 64 * 64);
     const FusedRowBlock& plan = w_.plan.row_blocks[block];
     const FusedRows rows = c_.RowBlock(block, h);
     for (int64_t index = plan.first_block; index < plan.end_block; ++index) {
@@ -153,7 +153,8 @@ Status FusedAttentionGrad(const KernelContext& context, const FusedAttentionShap
   RETURN_IF_ERROR(CheckFusedAttention(shape, options, inputs));
   RETURN_IF_ERROR(CheckFusedGrads(shape, options, saved, grads));
   const ScopedFloatEnv env;
-  FusedWork work(context, shape, options, inputs);
+  // The gradient of the bias reads rows from any slot on.
+  FusedWork work(context, shape, options, inputs, /*floats=*/grads.d_bias != nullptr);
   return Backward(work, saved, grads).Run();
 }
 

@@ -17,8 +17,12 @@ void ExpectTwin(Case c) {
   const Values want = Twin(world);
   for (const Isa isa : SupportedIsas()) {
     for (const int threads : {1, 2, 3, 5}) {
-      ThreadPool pool(threads);
-      ASSERT_TRUE(SameBits(world.Run({pool, isa}), want)) << Name(isa) << ", " << threads << " threads";
+      for (const FusedProducts products : {FusedProducts::kFloats, FusedProducts::kPairs}) {
+        world.spec().options.products = products;
+        ThreadPool pool(threads);
+        ASSERT_TRUE(SameBits(world.Run({pool, isa}), want))
+            << Name(isa) << ", " << threads << " threads, " << static_cast<int>(products);
+      }
     }
   }
 }
@@ -108,7 +112,10 @@ TEST(FusedAttention, IsItsTwinAtTheEdgesOfTheNumbers) {
       const Values want = Twin(world);
       for (const Isa isa : SupportedIsas()) {
         ThreadPool pool(2);
-        ASSERT_TRUE(SameBits(world.Run({pool, isa}), want)) << Name(isa) << " " << spread;
+        for (const FusedProducts products : {FusedProducts::kFloats, FusedProducts::kPairs}) {
+          world.spec().options.products = products;
+          ASSERT_TRUE(SameBits(world.Run({pool, isa}), want)) << Name(isa) << " " << spread;
+        }
       }
     }
   }

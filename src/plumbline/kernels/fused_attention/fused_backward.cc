@@ -18,7 +18,7 @@ void FusedBackwardChunk::Pack(const FusedChunk& new_chunk, float* memory) {
   lse_ = take(rows);
   delta_ = take(rows);
   k_columns_ = take(keys * work.call.qk_steps);
-  k_rows_ = take(keys * work.call.qk_width);
+  k_lanes_ = take(keys * work.call.qk_width);
   v_columns_ = take(keys * work.call.v_steps);
   const int64_t key_items = chunk.keys() * work.shape.kv_heads, row_items = chunk.rows() * work.shape.heads;
   work.context.pool.ParallelFor(key_items + row_items, [&](int64_t n, int) {
@@ -37,22 +37,19 @@ void FusedBackwardChunk::PackKeys(int64_t block, int64_t g) {
   const FusedSource k = work.SourceOf(work.inputs.k, b, g, work.shape.qk_dim);
   const FusedSource v = work.SourceOf(work.inputs.v, b, g, work.shape.v_dim);
   work.kernels.pack_columns(k, tokens, k_columns_ + n * work.call.qk_steps, work.call.qk_steps);
-  work.kernels.pack_rows(k, tokens, 64, k_rows_ + n * work.call.qk_width, work.call.qk_width);
+  work.kernels.pack_lanes(k, tokens, k_lanes_ + n * work.call.qk_width, work.call.qk_width);
   work.kernels.pack_columns(v, tokens, v_columns_ + n * work.call.v_steps, work.call.v_steps);
 }
 
 void FusedBackwardChunk::PackRows(int64_t block, int64_t h) {
-  static thread_local ThreadScratch scratch;
   const int64_t b = work.plan.row_blocks[block].batch, n = 64 * RowIndex(block, h);
   const int64_t v_width = work.call.v_width;
   const int32_t* tokens = &work.plan.row_tokens[64 * block];
   const FusedSource d_out = work.SourceOf(saved.d_out, b, h, work.shape.v_dim);
-  float* out = scratch.Floats(64 * v_width);
-  work.kernels.pack_rows(work.SourceOf(work.inputs.q, b, h, work.shape.qk_dim), tokens, 64,
+  work.kernels.pack_rows(work.SourceOf(work.inputs.q, b, h, work.shape.qk_dim), tokens,
                          q_ + n * work.call.qk_width, work.call.qk_width);
-  work.kernels.pack_rows(d_out, tokens, 64, d_out_ + n * v_width, v_width);
-  work.kernels.pack_rows(work.SourceOf(saved.out, b, h, work.shape.v_dim), tokens, 64, out, v_width);
-  work.kernels.row_dots(64, v_width, d_out_ + n * v_width, out, delta_ + n);
+  work.kernels.pack_rows(d_out, tokens, d_out_ + n * v_width, v_width);
+  work.kernels.row_dots(d_out, work.SourceOf(saved.out, b, h, work.shape.v_dim), tokens, 64, delta_ + n);
   std::fill_n(dq_ + n * work.call.qk_width, 64 * work.call.qk_width, 0.0f);
   const float* lse = saved.lse + (b * work.shape.heads + h) * work.shape.q_tokens;
   for (int i = 0; i < 64; ++i) {
@@ -74,7 +71,7 @@ FusedKeys FusedBackwardChunk::Keys(int64_t key_begin, int64_t g) const {
   FusedKeys keys = work.KeysOf(key_begin);
   const int64_t n = 64 * KeyIndex(key_begin, g);
   keys.k_columns = k_columns_ + n * work.call.qk_steps;
-  keys.k_rows = k_rows_ + n * work.call.qk_width;
+  keys.k_lanes = k_lanes_ + n * work.call.qk_width;
   keys.v_columns = v_columns_ + n * work.call.v_steps;
   return keys;
 }

@@ -58,7 +58,7 @@ class FusedBackwardChunk {
   // Packs a chunk into `memory`, of its rows() * RowBlockFloats() + keys() * KeyBlockFloats().
   void Pack(const FusedChunk& new_chunk, float* memory);
 
-  // Row blocks: rows from a slot on.
+  // Rows from a slot on; where they are packed as pairs, a slot that begins a block.
   FusedRows Rows(int64_t b, int64_t h, int64_t slot, int32_t count) const;
   FusedRows RowBlock(int64_t block, int64_t h) const {
     const FusedRowBlock& plan = work.plan.row_blocks[block];
@@ -82,7 +82,7 @@ class FusedBackwardChunk {
 
   // [heads or KV heads, blocks, 64, width], and so on.
   float *q_ = nullptr, *d_out_ = nullptr, *dq_ = nullptr, *lse_ = nullptr, *delta_ = nullptr;
-  float *k_columns_ = nullptr, *k_rows_ = nullptr, *v_columns_ = nullptr;
+  float *k_columns_ = nullptr, *k_lanes_ = nullptr, *v_columns_ = nullptr;
 };
 
 // d_bias of the batch rows of a chunk; of all batch rows where the bias has one.

@@ -5,17 +5,21 @@
 
 namespace plumbline::PLUMBLINE_ISA {
 
-// Weights of a [64, 64] tile read by columns: step i of row r at a[64 * i + r].
-struct FusedColumnElement : F32Element {
-  static inline Operand Broadcast(const uint32_t* a, int64_t step) {
-    return Set(reinterpret_cast<const float*>(a)[64 * step]);
+// Weights read across their rows: step i of row r at a[64 * i + r].
+template <class Element>
+struct FusedColumnsOf : Element {
+  static inline typename Element::Operand Broadcast(const uint32_t* a, int64_t step) {
+    return Element::Broadcast(a + 64 * step, 0);
   }
 };
 
-static void FusedRowDots(int32_t count, int64_t width, const float* a, const float* b, float* dots) {
-  for (int32_t r = 0; r < count; ++r, a += width, b += width) {
+static void FusedRowDots(const FusedSource& a, const FusedSource& b, const int32_t* tokens, int32_t count,
+                         float* dots) {
+  for (int32_t r = 0; r < count; ++r) {
     F32x16 lanes = Zero();
-    for (int64_t d = 0; d < width; d += 16) lanes = Fma(Load(a + d), Load(b + d), lanes);
+    for (int64_t d = 0; d < a.dim; d += 16) {
+      lanes = Fma(LoadToken(a, tokens[r], d), LoadToken(b, tokens[r], d), lanes);
+    }
     dots[r] = SumAcross(lanes);
   }
 }
@@ -41,58 +45,97 @@ static inline void FusedPairRow(const FusedCall& call, const FusedBlockScores& s
   }
 }
 
-static void FusedPairs(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys, int64_t block,
-                       bool round, float* pd, float* ds, float* scratch) {
-  if (pd == nullptr) pd = scratch;
+// Pd and dS [64, 64] as float32.
+template <class Element>
+static void FusedPairTile(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys, int64_t block,
+                          bool round, float* pd, float* ds) {
   const FusedBlockScores scores(call, rows, keys, block);
   const auto* k = reinterpret_cast<const uint32_t*>(keys.k_columns + block * call.qk_steps * 64);
   const auto* v = reinterpret_cast<const uint32_t*>(keys.v_columns + block * call.v_steps * 64);
   const auto* q = reinterpret_cast<const uint32_t*>(rows.q);
   const auto* d_out = reinterpret_cast<const uint32_t*>(rows.d_out);
-  ForTiles<F32Element::kRows>(rows.rows, [&](int r, int count) {
-    Dot<F32Element>({q + r * call.qk_width, call.qk_width, k, 64, pd + r * 64, 64, call.qk_steps, 64, false},
-                    count);
+  const int64_t q_stride = call.qk_width / Element::kPerStep, v_stride = call.v_width / Element::kPerStep;
+  ForTiles<Element::kRows>(rows.rows, [&](int r, int count) {
+    Dot<Element>(
+        {q + r * q_stride, q_stride, k, 64, pd + r * 64, 64, call.qk_steps / Element::kPerStep, 64, false},
+        count);
   });
-  ForTiles<F32Element::kRows>(rows.rows, [&](int r, int count) {
-    Dot<F32Element>({d_out + r * call.v_width, call.v_width, v, 64, ds + r * 64, 64, call.v_steps, 64, false},
-                    count);
+  ForTiles<Element::kRows>(rows.rows, [&](int r, int count) {
+    Dot<Element>(
+        {d_out + r * v_stride, v_stride, v, 64, ds + r * 64, 64, call.v_steps / Element::kPerStep, 64, false},
+        count);
   });
+  const auto row = round ? FusedPairRow<true> : FusedPairRow<false>;
   for (int r = 0; r < rows.rows; ++r) {
     int64_t lo = rows.lo[r] - block * 64, hi = rows.hi[r] - block * 64;
     lo = lo < 0 ? 0 : lo;
     hi = hi > 64 ? 64 : hi;
     if (lo >= hi || rows.lse[r] == -__builtin_inff()) lo = hi = 0;
-    const auto row = round ? FusedPairRow<true> : FusedPairRow<false>;
     row(call, scores, r, rows.lse[r], rows.delta[r], static_cast<int>(lo), static_cast<int>(hi), pd + r * 64,
         ds + r * 64);
   }
-  if (rows.rows % 2 == 1) {
-    for (int i = 0; i < 64; i += 16) {
-      Store(pd + rows.rows * 64 + i, Zero());
-      Store(ds + rows.rows * 64 + i, Zero());
-    }
+  for (int i = 0; rows.rows % 2 == 1 && i < 64; i += 16) {
+    Store(pd + rows.rows * 64 + i, Zero());
+    Store(ds + rows.rows * 64 + i, Zero());
   }
 }
 
+static void FusedPairs(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys, int64_t block,
+                       bool round, float* pd, float* ds, float* scratch) {
+  FusedPairTile<F32Element>(call, rows, keys, block, round, pd != nullptr ? pd : scratch, ds);
+}
+
 template <class Element>
-static void FusedProductsOf(int64_t row_stride, const float* weights, const float* b, int64_t width,
-                            int32_t rows, int64_t steps, bool accumulate, float* sums) {
+static void FusedProducts(int64_t row_stride, const float* weights, const float* lanes, int64_t width,
+                          int32_t rows, int64_t steps, float* sums) {
   const auto* a = reinterpret_cast<const uint32_t*>(weights);
+  const auto* b = reinterpret_cast<const uint32_t*>(lanes);
   ForTiles<Element::kRows>(rows, [&](int r, int count) {
-    Dot<Element>({a + r * row_stride, row_stride, reinterpret_cast<const uint32_t*>(b), width,
-                  sums + r * width, width, steps, width, accumulate},
+    Dot<Element>({a + r * row_stride, row_stride, b, width, sums + r * width, width,
+                  steps / Element::kPerStep, width, true},
                  count);
   });
 }
 
-static void FusedProducts(bool columns, const float* weights, const float* b, int64_t width, int32_t rows,
-                          int64_t steps, bool accumulate, float* sums) {
-  if (columns) {
-    FusedProductsOf<FusedColumnElement>(1, weights, b, width, rows, steps, accumulate, sums);
-  } else {
-    FusedProductsOf<F32Element>(64, weights, b, width, rows, steps, accumulate, sums);
+static void FusedAddOverKeys(const float* weights, const float* lanes, int64_t width, int32_t rows,
+                             int64_t steps, float* sums) {
+  FusedProducts<F32Element>(64, weights, lanes, width, rows, steps, sums);
+}
+
+static void FusedAddOverRows(const float* weights, const float* rows, int64_t width, int32_t keys,
+                             int64_t steps, float* sums) {
+  FusedProducts<FusedColumnsOf<F32Element>>(1, weights, rows, width, keys, steps, sums);
+}
+
+#if defined(__AVX512BF16__)
+
+static void FusedPairsOfPairs(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys,
+                              int64_t block, bool, float* pd, float* ds, float* scratch) {
+  float *p = scratch, *d = scratch + 64 * 64;
+  FusedPairTile<Bf16Element>(call, rows, keys, block, /*round=*/false, p, d);
+  for (int r = 0; r < rows.rows; r += 2) {
+    for (int i = 0; i < 64; i += 16) {
+      const F32x16 d0 = Load(d + r * 64 + i), d1 = Load(d + r * 64 + 64 + i);
+      Bf16Element::StoreRow(reinterpret_cast<uint32_t*>(ds + r * 32), i, d0);
+      Bf16Element::StoreRow(reinterpret_cast<uint32_t*>(ds + r * 32 + 32), i, d1);
+      if (pd == nullptr) continue;
+      StoreI(ds + 2048 + r * 32 + i, PackPairs(d0, d1));
+      StoreI(pd + 2048 + r * 32 + i, PackPairs(Load(p + r * 64 + i), Load(p + r * 64 + 64 + i)));
+    }
   }
 }
+
+static void PairsAddOverKeys(const float* weights, const float* lanes, int64_t width, int32_t rows,
+                             int64_t steps, float* sums) {
+  FusedProducts<Bf16Element>(32, weights, lanes, width, rows, steps, sums);
+}
+
+static void PairsAddOverRows(const float* weights, const float* rows, int64_t width, int32_t keys,
+                             int64_t steps, float* sums) {
+  FusedProducts<FusedColumnsOf<Bf16Element>>(1, weights + 2048, rows + 32 * width, width, keys, steps, sums);
+}
+
+#endif
 
 static void FusedAdd(int64_t count, float* left, const float* right) {
   for (int64_t i = 0; i < count; i += 16) Store(left + i, Load(left + i) + Load(right + i));

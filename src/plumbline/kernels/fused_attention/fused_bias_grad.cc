@@ -38,8 +38,8 @@ class BiasGrad {
     static thread_local ThreadScratch scratch;
     const int64_t batches = w_.options.bias_batch > 1 ? 1 : w_.shape.batch;
     const int64_t heads = w_.options.bias_heads > 1 ? 1 : w_.shape.heads;
-    float* tile = scratch.Floats(2 * 64 * 64 + FusedSumTree::Floats(batches * heads, kRows * width_));
-    FusedSumTree tree(w_.kernels, kRows * width_, tile + 2 * 64 * 64);
+    float* tile = scratch.Floats(4 * 64 * 64 + FusedSumTree::Floats(batches * heads, kRows * width_));
+    FusedSumTree tree(w_.kernels, kRows * width_, tile + 4 * 64 * 64);
     for (int64_t b = bias_batch; b < bias_batch + batches; ++b) {
       for (int64_t h = bias_head; h < bias_head + heads; ++h) {
         Term(b, h, first, tile, tree.Next());

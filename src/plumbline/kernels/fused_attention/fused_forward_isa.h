@@ -6,35 +6,38 @@
 
 namespace plumbline::PLUMBLINE_ISA {
 
-// float32 probabilities that hold bf16 values.
+// How probabilities are stored: an element's own way, or as float32 that holds bf16 values.
 struct FusedBf16Element : F32Element {
   static inline void StoreRow(uint32_t* a, int64_t element, F32x16 x) {
     F32Element::StoreRow(a, element, RoundToBf16(x));
   }
 };
 
-static BlockTile<F32Element> FusedTileOf(const FusedRows& rows, int first, int count, int64_t block) {
+template <class Element>
+static BlockTile<Element> FusedTileOf(const FusedRows& rows, int first, int count, int64_t block) {
   bool full = true;
   for (int r = first; r < first + count; ++r) {
     full = full && rows.lo[r] <= block * 64 && rows.hi[r] >= block * 64 + 64;
   }
-  BlockTile<F32Element> tile(count, full);
+  BlockTile<Element> tile(count, full);
   for (int r = 0; r < count && !full; ++r) {
     tile.SetRange(r, rows.lo[first + r] - block * 64, rows.hi[first + r] - 1 - block * 64);
   }
   return tile;
 }
 
-template <class Element>
+// Element multiplies, Stored rounds and stores probabilities.
+template <class Element, class Stored>
 static void FusedForwardBlock(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys,
                               int64_t block, float* scores, const Node& node) {
   const FusedBlockScores block_scores(call, rows, keys, block);
   const auto* k = reinterpret_cast<const uint32_t*>(keys.k_columns + block * call.qk_steps * 64);
-  const auto* v = reinterpret_cast<const uint32_t*>(keys.v_rows + block * 64 * call.v_width);
+  const auto* v = reinterpret_cast<const uint32_t*>(keys.v_lanes + block * 64 * call.v_width);
   const auto* q = reinterpret_cast<const uint32_t*>(rows.q);
-  ForTiles<F32Element::kRows>(rows.rows, [&](int first, int count) {
-    BlockTile<F32Element> tile = FusedTileOf(rows, first, count, block);
-    tile.Scores(q + first * call.qk_width, call.qk_width, k, scores + first * 64, call.qk_steps);
+  const int64_t q_stride = call.qk_width / Element::kPerStep;
+  ForTiles<Element::kRows>(rows.rows, [&](int first, int count) {
+    BlockTile<Element> tile = FusedTileOf<Element>(rows, first, count, block);
+    tile.Scores(q + first * q_stride, q_stride, k, scores + first * 64, call.qk_steps / Element::kPerStep);
     tile.Softmax(scores + first * 64, node.m + first, node.l + first,
                  [&](auto is_full, int r, float* s, int lo, int hi, float* m, float* l) {
                    const auto score = [&](int i, F32x16 raw) {
@@ -42,16 +45,16 @@ static void FusedForwardBlock(const FusedCall& call, const FusedRows& rows, cons
                    };
                    if (!call.dropout) {
                      const auto all = [](int, F32x16 p) { return p; };
-                     return SoftmaxRow<Element, is_full.value>(score, all, s, lo, hi, m, l);
+                     return SoftmaxRow<Stored, is_full.value>(score, all, s, lo, hi, m, l);
                    }
                    Mask16 kept[4];
                    block_scores.Keep(first + r, kept);
                    const auto some = [&](int i, F32x16 p) { return Select(kept[i], p, Zero()); };
-                   SoftmaxRow<Element, is_full.value>(score, some, s, lo, hi, m, l);
+                   SoftmaxRow<Stored, is_full.value>(score, some, s, lo, hi, m, l);
                  });
   });
-  ForTiles<F32Element::kRows>(rows.rows, [&](int first, int count) {
-    FusedTileOf(rows, first, count, block)
+  ForTiles<Element::kRows>(rows.rows, [&](int first, int count) {
+    FusedTileOf<Element>(rows, first, count, block)
         .Output(scores + first * 64, v, call.v_width, call.v_width, node.o + first * call.v_width,
                 call.v_width);
   });
@@ -92,15 +95,15 @@ static void FinishRows(const FusedCall& call, const FusedRows& rows, const Node&
   }
 }
 
-template <class Element>
+template <class Element, class Stored>
 static void FusedForwardOf(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys,
                            int64_t first_block, int64_t end_block, float sink, float* scratch,
                            FusedForwardResult* result) {
   float* nodes = scratch + 64 * 64;
-  const float* root = ReduceBlocks(rows.rows, call.v_width, first_block, end_block, nodes,
-                                   [&](int64_t block, const Node& node) {
-                                     FusedForwardBlock<Element>(call, rows, keys, block, scratch, node);
-                                   });
+  const float* root = ReduceBlocks(
+      rows.rows, call.v_width, first_block, end_block, nodes, [&](int64_t block, const Node& node) {
+        FusedForwardBlock<Element, Stored>(call, rows, keys, block, scratch, node);
+      });
   const Node at = NodeAt(const_cast<float*>(root), rows.rows);
   if (first_block >= end_block) {
     for (int r = 0; r < rows.rows; ++r) at.m[r] = -__builtin_inff();
@@ -113,8 +116,8 @@ static void FusedForwardOf(const FusedCall& call, const FusedRows& rows, const F
 static void FusedForward(const FusedCall& call, const FusedRows& rows, const FusedKeys& keys,
                          int64_t first_block, int64_t end_block, float sink, float* scratch,
                          FusedForwardResult* result) {
-  const auto forward =
-      call.type == FusedType::kBf16 ? FusedForwardOf<FusedBf16Element> : FusedForwardOf<F32Element>;
+  const auto forward = call.type == FusedType::kBf16 ? FusedForwardOf<F32Element, FusedBf16Element>
+                                                     : FusedForwardOf<F32Element, F32Element>;
   forward(call, rows, keys, first_block, end_block, sink, scratch, result);
 }
 

@@ -3,7 +3,26 @@
 namespace plumbline::PLUMBLINE_ISA {
 
 extern const FusedKernels kFusedKernels;
-const FusedKernels kFusedKernels = {PackFusedRows, PackFusedColumns, StoreFusedRows, FusedRowDots,
-                                    FusedForward,  FusedPairs,       FusedProducts,  FusedAdd};
+const FusedKernels kFusedKernels = {PackFusedRows,    PackFusedRows, PackFusedColumns, StoreFusedRows,
+                                    FusedRowDots,     FusedForward,  FusedPairs,       FusedAddOverKeys,
+                                    FusedAddOverRows, FusedAdd};
+
+extern const FusedKernels* const kFusedPairs;
+
+#if defined(__AVX512BF16__)
+
+namespace {
+const FusedKernels kPairs = {PackPairRows,      PackPairLanes,    PackPairColumns,
+                             StoreFusedRows,    FusedRowDots,     FusedForwardOf<Bf16Element, Bf16Element>,
+                             FusedPairsOfPairs, PairsAddOverKeys, PairsAddOverRows,
+                             FusedAdd};
+}  // namespace
+const FusedKernels* const kFusedPairs = &kPairs;
+
+#else
+
+const FusedKernels* const kFusedPairs = nullptr;
+
+#endif
 
 }  // namespace plumbline::PLUMBLINE_ISA

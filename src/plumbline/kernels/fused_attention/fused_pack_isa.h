@@ -61,37 +61,73 @@ static inline F32x16 RoundToBf16(F32x16 x) {
 #endif
 }
 
-static void PackFusedRows(const FusedSource& source, const int32_t* tokens, int32_t count, float* to,
-                          int64_t width) {
-  const int64_t size = FusedSize(source.type);
-  for (int32_t r = 0; r < count; ++r, to += width) {
-    const char* from = source.data + tokens[r] * source.stride * size;
-    for (int64_t d = 0; d < width; d += 16) {
-      Store(to + d, tokens[r] < 0 ? Zero() : LoadElements(source.type, from + d * size, source.dim - d));
-    }
+static inline F32x16 LoadToken(const FusedSource& source, int32_t token, int64_t d) {
+  if (token < 0 || d >= source.dim) return Zero();
+  const char* from = source.data + (token * source.stride + d) * FusedSize(source.type);
+  return LoadElements(source.type, from, source.dim - d);
+}
+
+static void PackFusedRows(const FusedSource& source, const int32_t* tokens, float* to, int64_t width) {
+  for (int r = 0; r < 64; ++r, to += width) {
+    for (int64_t d = 0; d < width; d += 16) Store(to + d, LoadToken(source, tokens[r], d));
   }
 }
 
 // Sixteen dims of sixteen tokens at a time, turned in the first-level cache.
-static void PackFusedColumns(const FusedSource& source, const int32_t* tokens, float* to, int64_t steps) {
-  const int64_t size = FusedSize(source.type);
+template <class Turn>
+static void TurnFusedColumns(const FusedSource& source, const int32_t* tokens, int64_t steps,
+                             const Turn& turn) {
   alignas(64) float rows[16][16];
   for (int first = 0; first < 64; first += 16) {
     for (int64_t d = 0; d < steps; d += 16) {
-      for (int i = 0; i < 16; ++i) {
-        const int32_t token = tokens[first + i];
-        const char* from = source.data + (token * source.stride + d) * size;
-        const int64_t left = source.dim - d;
-        Store(rows[i], token < 0 ? Zero() : LoadElements(source.type, from, left < 0 ? 0 : left));
-      }
-      const int64_t end = steps - d < 16 ? steps - d : 16;
-      for (int64_t k = 0; k < end; ++k) {
-        float* column = to + (d + k) * 64 + first;
-        for (int i = 0; i < 16; ++i) column[i] = rows[i][k];
-      }
+      for (int i = 0; i < 16; ++i) Store(rows[i], LoadToken(source, tokens[first + i], d));
+      turn(rows, first, d, steps - d < 16 ? steps - d : 16);
     }
   }
 }
+
+static void PackFusedColumns(const FusedSource& source, const int32_t* tokens, float* to, int64_t steps) {
+  TurnFusedColumns(source, tokens, steps, [&](const float(*rows)[16], int first, int64_t d, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) {
+      float* column = to + (d + k) * 64 + first;
+      for (int i = 0; i < 16; ++i) column[i] = rows[i][k];
+    }
+  });
+}
+
+#if defined(__AVX512BF16__)
+
+static void PackPairLanes(const FusedSource& source, const int32_t* tokens, float* to, int64_t width) {
+  for (int r = 0; r < 64; r += 2, to += width) {
+    for (int64_t d = 0; d < width; d += 16) {
+      StoreI(to + d, PackPairs(LoadToken(source, tokens[r], d), LoadToken(source, tokens[r + 1], d)));
+    }
+  }
+}
+
+static void PackPairRows(const FusedSource& source, const int32_t* tokens, float* to, int64_t width) {
+  for (int r = 0; r < 64; ++r) {
+    auto* row = reinterpret_cast<uint32_t*>(to + r * (width / 2));
+    for (int64_t d = 0; d < width; d += 16) Bf16Element::StoreRow(row, d, LoadToken(source, tokens[r], d));
+  }
+  PackPairLanes(source, tokens, to + 32 * width, width);
+}
+
+static void PackPairColumns(const FusedSource& source, const int32_t* tokens, float* to, int64_t steps) {
+  TurnFusedColumns(source, tokens, steps, [&](const float(*rows)[16], int first, int64_t d, int64_t count) {
+    for (int64_t k = 0; k < count; k += 2) {
+      auto* column = reinterpret_cast<uint32_t*>(to) + (d + k) / 2 * 64 + first;
+      for (int i = 0; i < 16; ++i) {
+        uint32_t even, odd;
+        __builtin_memcpy(&even, &rows[i][k], 4);
+        __builtin_memcpy(&odd, &rows[i][k + 1], 4);
+        column[i] = even | odd >> 16;
+      }
+    }
+  });
+}
+
+#endif
 
 static void StoreFusedRows(const FusedTarget& target, const int32_t* tokens, int32_t count, const float* from,
                            int64_t width, float scale) {

@@ -1,6 +1,9 @@
 #include "plumbline/kernels/fused_attention/fused_work.h"
 
+#include <chrono>
+
 #include "plumbline/kernels/fused_attention/fused_dropout.h"
+#include "plumbline/kernels/limits/limits_kernels.h"
 
 namespace plumbline {
 namespace {
@@ -35,19 +38,46 @@ FusedCall CallOf(const FusedAttentionShape& shape, const FusedAttentionOptions& 
   return call;
 }
 
+// A property of the machine, looked at once: the best of a few short loops of each instruction. Either gives
+// the same bits.
+bool PairsAreFaster() {
+  static const bool faster = [] {
+    const LimitsKernels& kernels = isa_avx512_bf16::kLimitsKernels;
+    const auto best = [](float (*loop)(int64_t)) {
+      double least = 1.0;
+      for (int i = 0; i < 5; ++i) {
+        const auto begin = std::chrono::steady_clock::now();
+        volatile float keep = loop(2000);
+        static_cast<void>(keep);
+        least =
+            std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      }
+      return least;
+    };
+    // A vdpbf16ps does the work of two multiply-adds.
+    return best(kernels.dot_bf16) < 2.0 * best(kernels.multiply_add);
+  }();
+  return faster;
+}
+
 }  // namespace
 
-const FusedKernels& FusedKernelsOf(Isa isa) {
+const FusedKernels& FusedKernelsOf(Isa isa, DType dtype, FusedProducts products, bool floats) {
+  const FusedKernels* pairs =
+      ForIsa(isa, isa_avx2::kFusedPairs, isa_avx512::kFusedPairs, isa_avx512_bf16::kFusedPairs);
+  if (pairs != nullptr && dtype == DType::kBF16 && !floats && products != FusedProducts::kFloats) {
+    if (products == FusedProducts::kPairs || PairsAreFaster()) return *pairs;
+  }
   return ForIsa(isa, isa_avx2::kFusedKernels, isa_avx512::kFusedKernels, isa_avx512_bf16::kFusedKernels);
 }
 
 FusedWork::FusedWork(const KernelContext& context, const FusedAttentionShape& shape,
-                     const FusedAttentionOptions& options, const FusedAttentionInputs& inputs)
+                     const FusedAttentionOptions& options, const FusedAttentionInputs& inputs, bool floats)
     : context(context),
       shape(shape),
       options(options),
       inputs(inputs),
-      kernels(FusedKernelsOf(context.isa)),
+      kernels(FusedKernelsOf(context.isa, shape.dtype, options.products, floats)),
       group(shape.heads / shape.kv_heads),
       call(CallOf(shape, options)),
       plan(MakeFusedTokenPlan(shape, options, inputs.q_ids, inputs.kv_ids)) {

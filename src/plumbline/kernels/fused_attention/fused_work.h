@@ -14,7 +14,9 @@
 
 namespace plumbline {
 
-const FusedKernels& FusedKernelsOf(Isa isa);
+// Float kernels where `floats` or the type is not bf16; for bf16 what `products` says, the faster ones of
+// this machine if kAuto.
+const FusedKernels& FusedKernelsOf(Isa isa, DType dtype, FusedProducts products, bool floats);
 
 // Floats that a pass keeps from one call of its thread to the next, so that memory is not paged in again each
 // time. An error where the system has no more.
@@ -46,7 +48,7 @@ struct FusedChunk {
 class FusedWork {
  public:
   FusedWork(const KernelContext& context, const FusedAttentionShape& shape,
-            const FusedAttentionOptions& options, const FusedAttentionInputs& inputs);
+            const FusedAttentionOptions& options, const FusedAttentionInputs& inputs, bool floats);
 
   const KernelContext& context;
   const FusedAttentionShape& shape;
