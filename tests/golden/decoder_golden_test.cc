@@ -11,8 +11,8 @@
 #include "golden_files.h"
 #include "plumbline/io/mapped_file.h"
 #include "plumbline/io/safetensors.h"
-#include "plumbline/nn/logits_postprocess.h"
-#include "plumbline/pipelines/kv_pages.h"
+#include "plumbline/nn/distributed_logits_postprocess.h"
+#include "plumbline/pipelines/kv_page_memory.h"
 #include "plumbline/pipelines/runtime.h"
 
 namespace plumbline {
@@ -62,12 +62,13 @@ struct Observed {
 Observed RunSequence(const Runtime& runtime, const std::vector<int32_t>& tokens) {
   const Decoder& decoder = runtime.decoder();
   const DecoderConfig& config = runtime.config();
-  const KernelContext context = runtime.context();
+  const RankContext& rank = runtime.rank().context();
   const auto rows = static_cast<int64_t>(tokens.size());
-  KvPagePool pool(decoder.Kv(64), int64_t{1} << 32);
+  KvPageMemory memory = KvPageMemory::Reserve(decoder.Kv(64), (rows + 63) / 64, 0, 1).value();
   std::vector<void*> pages;
-  EXPECT_TRUE(pool.Acquire(pool.PagesFor(rows), pages).value());
-  DecoderWorkspace workspace = DecoderWorkspace::Allocate(config, rows).value();
+  for (uint32_t page = 0; page < memory.total_pages(); ++page) pages.push_back(memory.Page(page));
+  DecoderWorkspace workspace =
+      DecoderWorkspace::Allocate(config, decoder.shard, decoder.Workspace(rows, rows)).value();
 
   std::vector<int32_t> positions(rows), layers(config.layers);
   for (int64_t i = 0; i < rows; ++i) positions[i] = static_cast<int32_t>(i);
@@ -80,21 +81,26 @@ Observed RunSequence(const Runtime& runtime, const std::vector<int32_t>& tokens)
   }
   const std::vector<int32_t> offsets{0, static_cast<int32_t>(rows)}, lengths{0};
   const std::vector<void* const*> page_tables{pages.data()};
-  const DecoderStep step{.tokens = tokens,
+  const std::vector<int64_t> ids(tokens.begin(), tokens.end());
+  const DecoderStep step{.tokens = ids,
+                         .own = {0, rows},
                          .positions = positions,
                          .batch = {.row_offsets = offsets, .cache_lengths = lengths, .pages = page_tables}};
-  EXPECT_TRUE(decoder.Forward(context, pool.layout(), step, {.layers = layers, .hidden = views}, workspace));
+  EXPECT_TRUE(decoder.Forward(rank, memory.layout(), step, {.layers = layers, .hidden = views}, workspace));
 
   const std::vector<uint32_t> row_offsets{0, static_cast<uint32_t>(rows)};
-  const auto out = logits_postprocess(context, {.h = workspace.hidden.Rows(0, rows),
-                                                .input_row_offsets = row_offsets,
-                                                .lm_head = &decoder.head,
-                                                .norm = &decoder.final_norm,
-                                                .return_hidden_states = ReturnHiddenStates::kAllNormalized})
-                       .value();
-  const auto logits = out.last_logits->As<float>(), normalized = out.hidden_states[0].As<float>();
-  run.logits.assign(logits.begin(), logits.end());
-  run.normalized.assign(normalized.begin(), normalized.end());
+  LogitsWorkspace head;
+  const auto out =
+      distributed_logits_postprocess(rank,
+                                     {.h = workspace.hidden.Rows(0, rows),
+                                      .input_row_offsets = row_offsets,
+                                      .lm_head = &decoder.head,
+                                      .norm = &decoder.final_norm,
+                                      .return_hidden_states = ReturnHiddenStates::kAllNormalized},
+                                     head)
+          .value();
+  run.logits.assign(out.last_logits->data, out.last_logits->data + config.vocab);
+  run.normalized.assign(out.hidden_states[0].data, out.hidden_states[0].data + rows * config.hidden);
   return run;
 }
 

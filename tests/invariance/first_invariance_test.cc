@@ -45,7 +45,7 @@ void ExpectOneDigest(const Runtime& loaded, const std::vector<Request>& requests
   const std::vector<RequestResult> want = RunOnce(loaded, requests, 512);
   for (const Isa isa : SupportedIsas()) {
     for (const int threads : kThreads) {
-      const std::unique_ptr<Runtime> runtime = loaded.With(threads, isa);
+      const std::unique_ptr<Runtime> runtime = loaded.With(threads, isa).value();
       for (const int64_t chunk : kChunks) {
         ExpectSame(RunOnce(*runtime, requests, chunk), want,
                    fmt::format("{}, threads {}, chunk {}", Name(isa), threads, chunk));

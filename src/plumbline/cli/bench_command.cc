@@ -116,7 +116,7 @@ Status Run(const BenchCommandOptions& options, const std::atomic<bool>& cancelle
   RETURN_IF_ERROR(Output::CheckWritable(options.output));
   ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, LoadRuntime(options));
   BenchReport report;
-  report.step_weight_bytes = StepWeightBytes(runtime->decoder());
+  report.step_weight_bytes = StepWeightBytes(*runtime);
   ASSIGN_OR_RETURN(report.lines, RunBench(*runtime, bench));
   // Before the limits, whose memory is not the model's.
   report.peak_resident_bytes = PeakResidentBytes();

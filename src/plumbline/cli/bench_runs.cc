@@ -166,9 +166,9 @@ class Bench {
 
 }  // namespace
 
-int64_t StepWeightBytes(const Decoder& decoder) {
+int64_t StepWeightBytes(const Runtime& runtime) {
   // An untied embedding gives one row a token.
-  return decoder.WeightBytes() - (decoder.config.tied_head ? 0 : decoder.embedding->bytes());
+  return runtime.WeightBytes() - (runtime.config().tied_head ? 0 : runtime.EmbeddingBytes());
 }
 
 Result<std::vector<BenchLine>> RunBench(const Runtime& runtime, const BenchOptions& options) {

@@ -29,7 +29,7 @@ struct BenchLine {
 };
 
 // Bytes of packed weights that a step reads.
-int64_t StepWeightBytes(const Decoder& decoder);
+int64_t StepWeightBytes(const Runtime& runtime);
 
 // Refuses a prompt or a decode that the model's context cannot hold.
 Result<std::vector<BenchLine>> RunBench(const Runtime& runtime, const BenchOptions& options);

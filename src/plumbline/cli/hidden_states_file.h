@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "plumbline/io/safetensors.h"
-#include "plumbline/nn/logits_postprocess.h"
+#include "plumbline/nn/distributed_logits_postprocess.h"
 #include "plumbline/pipelines/score_requests.h"
 
 namespace plumbline::cli {

@@ -82,7 +82,8 @@ Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute
       Number("memory_available", AvailableMemoryBytes(), "bytes"),
   };
   if (engine.memory_limit > 0) {
-    const MemoryPlan plan = PlanMemory(c, kv, packed, threads, engine);
+    const MemoryPlan plan =
+        PlanMemory(c, {.weight_bytes = packed, .kv_page_bytes = kv.PageBytes(), .threads = threads}, engine);
     lines.push_back(Number("memory_limit", plan.limit, "bytes"));
     lines.push_back(Number("memory_limit_page_bytes", plan.page_bytes, "bytes a page in all"));
     lines.push_back(

@@ -30,13 +30,19 @@ void AddModelOption(CLI::App& command, RunOptions& options) {
 void AddRunOptions(CLI::App& command, RunOptions& options) {
   command.add_option("--compute", options.compute, "arithmetic of matmuls: bf16 or f32")
       ->capture_default_str();
-  command.add_option("--threads", options.threads, "threads (0: one per processor)")->capture_default_str();
+  command
+      .add_option("--threads", options.threads, "threads of each rank (0: an even share of the processors)")
+      ->capture_default_str();
   command.add_option("--isa", options.isa, "auto, avx2, avx512 or avx512_bf16")->capture_default_str();
   command.add_option("--tp", options.tp, "tensor parallel ranks")->capture_default_str();
   command.add_option("--dp", options.dp, "data parallel ranks")->capture_default_str();
   command.add_option("--pp", options.pp, "pipeline parallel ranks")->capture_default_str();
   command.add_option("--ep", options.ep, "expert parallel ranks")->capture_default_str();
   command.add_option("--cp", options.cp, "context parallel ranks")->capture_default_str();
+  command
+      .add_option("--launcher", options.launcher,
+                  "ranks are threads (local) or processes that mpirun started (mpi)")
+      ->capture_default_str();
 }
 
 void AddEngineOptions(CLI::App& command, RunOptions& options) {
@@ -74,18 +80,18 @@ Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return InvalidInput("--threads: got {}, want 0 to {}", options.threads, kMaxThreads);
   }
-  const int processors = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  out.threads = options.threads > 0 ? options.threads : processors;
   ASSIGN_OR_RETURN(out.isa, options.isa == "auto" ? FastestIsa() : ParseIsa(options.isa));
   ASSIGN_OR_RETURN(out.memory_limit, MemoryLimit(options));
-  const std::pair<const char*, int> degrees[] = {{"--tp", options.tp},
-                                                 {"--dp", options.dp},
-                                                 {"--pp", options.pp},
-                                                 {"--ep", options.ep},
-                                                 {"--cp", options.cp}};
-  for (const auto& [name, degree] : degrees) {
-    if (degree != 1) return InvalidInput("{}: got {}, want 1 (this build runs one rank)", name, degree);
+  if (options.ep != 1)
+    return InvalidInput("--ep: got {}, want 1 (no architecture here has experts)", options.ep);
+  out.degrees = {.tp = options.tp, .dp = options.dp, .pp = options.pp, .cp = options.cp};
+  RETURN_IF_ERROR(CheckDegreeSizes(out.degrees));
+  if (options.launcher != "local" && options.launcher != "mpi") {
+    return InvalidInput("--launcher: got '{}', want local or mpi", options.launcher);
   }
+  out.launcher = options.launcher == "mpi" ? Launcher::kMpi : Launcher::kLocal;
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  out.threads = options.threads > 0 ? options.threads : std::max(1, processors / out.degrees.Ranks());
   return out;
 }
 

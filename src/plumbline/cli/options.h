@@ -19,6 +19,7 @@ struct RunOptions {
   std::string compute = "bf16";
   int threads = 0;  // 0: one per processor
   int tp = 1, dp = 1, pp = 1, ep = 1, cp = 1;
+  std::string launcher = "local";
   std::string isa = "auto";
   std::string chunk_size = "512";
   int64_t batch_size = 16;

@@ -72,7 +72,11 @@ void AppendReceipt(std::string& out, const ReceiptContext& receipt, const Reques
   AppendJsonString(object.Field("compute"), Name(options.compute));
   AppendJsonString(object.Field("isa"), Name(options.isa));
   fmt::format_to(std::back_inserter(object.Field("threads")), "{}", options.threads);
-  for (const char* degree : {"tp", "dp", "pp", "ep", "cp"}) object.Field(degree) += '1';
+  const ParallelDegrees& degrees = options.degrees;
+  for (const auto& [name, degree] :
+       {std::pair{"tp", degrees.tp}, {"dp", degrees.dp}, {"pp", degrees.pp}, {"ep", 1}, {"cp", degrees.cp}}) {
+    fmt::format_to(std::back_inserter(object.Field(name)), "{}", degree);
+  }
   if (receipt.chunk_size > 0) {
     fmt::format_to(std::back_inserter(object.Field("chunk_size")), "{}", receipt.chunk_size);
   } else {

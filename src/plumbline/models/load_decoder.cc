@@ -1,5 +1,6 @@
 #include "plumbline/models/load_decoder.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -43,26 +44,38 @@ std::vector<LinearName> LayerLinears(const DecoderConfig& c, int64_t layer) {
 class Loader {
  public:
   Loader(const KernelContext& context, const ModelSource& source, const DecoderConfig& config,
-         Compute compute, const LoadProgress& progress)
-      : context_(context), source_(source), config_(config), compute_(compute), progress_(progress) {}
+         const LoadOptions& options, const LoadProgress& progress)
+      : context_(context), source_(source), config_(config), options_(options), progress_(progress) {
+    shard_ = ShardOf(config, options.degrees, options.rank);
+  }
 
   Result<Decoder> Load();
 
  private:
-  Result<PackedWeight> Weight(const std::string& name, int64_t n, int64_t k, int64_t granule,
-                              std::span<const int32_t> row_order = {});
+  struct Found {
+    const RawTensor* raw;
+    std::vector<int32_t> order;  // of its rows; empty: as they are
+  };
+  Result<Found> Find(const LinearName& spec);
+  Result<PackedWeight> Pack(const RawTensor& source, int64_t leaf, std::span<const int32_t> row_order = {});
+  Result<PackedWeight> Table(const std::string& name);
   Result<std::vector<float>> Vector(const std::string& name, int64_t size);
-  Status LoadLinear(const LinearName& spec, Linear& linear);
+  Status LoadColumns(const LinearName& spec, const Range& rows, Linear& linear);
+  Status LoadRows(const LinearName& spec, const std::vector<Range>& inputs, RowParallelLinear& linear);
   Status LoadLayer(int64_t index, DecoderLayer& layer);
+  Status LoadLayers(Decoder& decoder);
+  Status LoadTables(Decoder& decoder);
   Status LoadRope(Decoder& decoder);
+  Status CheckOtherLayer(int64_t index);
   Status RefuseUnused() const;
   void Done(const RawTensor& tensor);
 
   const KernelContext& context_;
   const ModelSource& source_;
   const DecoderConfig& config_;
-  const Compute compute_;
+  const LoadOptions& options_;
   const LoadProgress& progress_;
+  DecoderShard shard_;
   std::vector<std::string> used_;
   int64_t done_bytes_ = 0;
 };
@@ -73,14 +86,20 @@ void Loader::Done(const RawTensor& tensor) {
   if (progress_) progress_(done_bytes_, source_.checkpoint().file_bytes());
 }
 
-Result<PackedWeight> Loader::Weight(const std::string& name, int64_t n, int64_t k, int64_t granule,
-                                    std::span<const int32_t> row_order) {
-  used_.push_back(name);
-  ASSIGN_OR_RETURN(const RawTensor* raw, source_.Tensor(name, std::vector<int64_t>{n, k}));
+Result<Loader::Found> Loader::Find(const LinearName& spec) {
+  used_.push_back(spec.name + ".weight");
+  if (spec.bias) used_.push_back(spec.name + ".bias");
+  ASSIGN_OR_RETURN(const RawTensor* raw, source_.Tensor(used_[used_.size() - (spec.bias ? 2 : 1)],
+                                                        std::vector<int64_t>{spec.n, spec.k}));
+  return Found{raw, spec.rotary ? source_.RotaryRowOrder(spec.n / config_.head_dim, config_.head_dim)
+                                : std::vector<int32_t>{}};
+}
+
+Result<PackedWeight> Loader::Pack(const RawTensor& source, int64_t leaf, std::span<const int32_t> row_order) {
   ASSIGN_OR_RETURN(PackedWeight weight,
-                   PackedWeight::Pack(context_, *raw, compute_, LeafLength(granule, raw->dtype), row_order,
+                   PackedWeight::Pack(context_, source, options_.compute, leaf, row_order,
                                       [this] { source_.checkpoint().DropPages(); }));
-  Done(*raw);
+  Done(source);
   return weight;
 }
 
@@ -97,32 +116,129 @@ Result<std::vector<float>> Loader::Vector(const std::string& name, int64_t size)
   return values;
 }
 
-Status Loader::LoadLinear(const LinearName& spec, Linear& linear) {
-  const std::vector<int32_t> order = spec.rotary
-                                         ? source_.RotaryRowOrder(spec.n / config_.head_dim, config_.head_dim)
-                                         : std::vector<int32_t>{};
-  ASSIGN_OR_RETURN(linear.weight, Weight(spec.name + ".weight", spec.n, spec.k, spec.granule, order));
+// Rows `rows` of the weight.
+Status Loader::LoadColumns(const LinearName& spec, const Range& rows, Linear& linear) {
+  ASSIGN_OR_RETURN(const Found found, Find(spec));
+  if (rows.size() == 0) return {};
+  const std::span<const int32_t> order(found.order);
+  const int64_t leaf = LeafLength(spec.granule, found.raw->dtype);
+  if (order.empty()) {
+    ASSIGN_OR_RETURN(linear.weight, Pack(found.raw->Rows(rows.begin, rows.end), leaf));
+  } else {
+    ASSIGN_OR_RETURN(linear.weight, Pack(*found.raw, leaf, order.subspan(rows.begin, rows.size())));
+  }
   if (!spec.bias) return {};
-  ASSIGN_OR_RETURN(std::vector<float> bias, Vector(spec.name + ".bias", spec.n));
-  linear.bias = bias;
-  for (size_t i = 0; i < order.size(); ++i) linear.bias[i] = bias[order[i]];
+  ASSIGN_OR_RETURN(const std::vector<float> bias, Vector(spec.name + ".bias", spec.n));
+  linear.bias.resize(rows.size());
+  for (int64_t i = 0; i < rows.size(); ++i)
+    linear.bias[i] = bias[order.empty() ? rows.begin + i : order[rows.begin + i]];
+  return {};
+}
+
+// The columns of this rank, one weight a node of the reduction's tree.
+Status Loader::LoadRows(const LinearName& spec, const std::vector<Range>& inputs, RowParallelLinear& linear) {
+  ASSIGN_OR_RETURN(const Found found, Find(spec));
+  const int64_t leaf = LeafLength(spec.granule, found.raw->dtype);
+  linear.inputs = inputs;
+  linear.cuts = RowParallelCuts(spec.k, leaf, inputs);
+  std::vector<int64_t> offsets = {0};
+  for (const Range& cut : linear.cuts) offsets.push_back((cut.end + leaf - 1) / leaf);
+  linear.leaves = LeafSplit(offsets);
+  for (const DyadicNode& node : linear.leaves.nodes(shard_.at.tensor)) {
+    const int64_t begin = node.begin * leaf, end = std::min(spec.k, node.end * leaf);
+    ASSIGN_OR_RETURN(PackedWeight weight, Pack(found.raw->Columns(begin, end), leaf));
+    linear.parts.push_back({.k_begin = begin, .weight = std::move(weight)});
+  }
+  if (!spec.bias) return {};
+  ASSIGN_OR_RETURN(linear.bias, Vector(spec.name + ".bias", spec.n));
   return {};
 }
 
 Status Loader::LoadLayer(int64_t index, DecoderLayer& layer) {
-  const int64_t hidden = config_.hidden;
+  const int64_t hidden = config_.hidden, head_dim = config_.head_dim;
   ASSIGN_OR_RETURN(layer.attention_norm, Vector(LayerName(index, "input_layernorm.weight"), hidden));
   ASSIGN_OR_RETURN(layer.mlp_norm, Vector(LayerName(index, "post_attention_layernorm.weight"), hidden));
   SelfAttention& a = layer.attention;
   if (config_.qk_norm) {
-    ASSIGN_OR_RETURN(a.q_norm, Vector(LayerName(index, "self_attn.q_norm.weight"), config_.head_dim));
-    ASSIGN_OR_RETURN(a.k_norm, Vector(LayerName(index, "self_attn.k_norm.weight"), config_.head_dim));
+    ASSIGN_OR_RETURN(a.q_norm, Vector(LayerName(index, "self_attn.q_norm.weight"), head_dim));
+    ASSIGN_OR_RETURN(a.k_norm, Vector(LayerName(index, "self_attn.k_norm.weight"), head_dim));
   }
-  Linear* const linears[] = {
-      &a.q_proj,          &a.k_proj,           &a.v_proj, &a.o_proj, &layer.mlp.gate_proj,
-      &layer.mlp.up_proj, &layer.mlp.down_proj};
+  std::vector<Range> contexts, columns;  // what each rank brings to o_proj and down_proj
+  for (int r = 0; r < options_.degrees.tp; ++r) {
+    const Range heads = HeadsOf(config_, options_.degrees.tp, r);
+    contexts.push_back({heads.begin * head_dim, heads.end * head_dim});
+    columns.push_back(IntermediateOf(config_, options_.degrees.tp, r));
+  }
+  const Range q = contexts[shard_.at.tensor];
+  const Range kv = {shard_.kv_heads.begin * head_dim, shard_.kv_heads.end * head_dim};
   const std::vector<LinearName> specs = LayerLinears(config_, index);
-  for (size_t i = 0; i < specs.size(); ++i) RETURN_IF_ERROR(LoadLinear(specs[i], *linears[i]));
+  RETURN_IF_ERROR(LoadColumns(specs[0], q, a.q_proj));
+  RETURN_IF_ERROR(LoadColumns(specs[1], kv, a.k_proj));
+  RETURN_IF_ERROR(LoadColumns(specs[2], kv, a.v_proj));
+  RETURN_IF_ERROR(LoadRows(specs[3], contexts, a.o_proj));
+  RETURN_IF_ERROR(LoadColumns(specs[4], shard_.intermediate, layer.mlp.gate_proj));
+  RETURN_IF_ERROR(LoadColumns(specs[5], shard_.intermediate, layer.mlp.up_proj));
+  return LoadRows(specs[6], columns, layer.mlp.down_proj);
+}
+
+// A layer of another stage: its tensors must be there, but are not read.
+Status Loader::CheckOtherLayer(int64_t index) {
+  for (const std::string_view name : {"input_layernorm.weight", "post_attention_layernorm.weight"})
+    used_.push_back(LayerName(index, name));
+  if (config_.qk_norm) {
+    for (const std::string_view name : {"self_attn.q_norm.weight", "self_attn.k_norm.weight"})
+      used_.push_back(LayerName(index, name));
+  }
+  for (const LinearName& spec : LayerLinears(config_, index)) {
+    if (const auto found = Find(spec); !found) return std::unexpected(found.error());
+  }
+  return {};
+}
+
+Status Loader::LoadLayers(Decoder& decoder) {
+  for (const Decoder* other : options_.loaded) {
+    if (other == nullptr || other->shard.at.tensor != shard_.at.tensor ||
+        other->shard.at.stage != shard_.at.stage)
+      continue;
+    decoder.layers = other->layers;
+    break;
+  }
+  std::vector<DecoderLayer> layers(shard_.layers.size());
+  for (int64_t i = 0; i < config_.layers; ++i) {
+    const bool own = i >= shard_.layers.begin && i < shard_.layers.end;
+    RETURN_IF_ERROR(own && decoder.layers == nullptr ? LoadLayer(i, layers[i - shard_.layers.begin])
+                                                     : CheckOtherLayer(i));
+  }
+  if (decoder.layers == nullptr)
+    decoder.layers = std::make_shared<const std::vector<DecoderLayer>>(std::move(layers));
+  return {};
+}
+
+// This rank's rows of a table [vocab, hidden]; empty where it has none.
+Result<PackedWeight> Loader::Table(const std::string& name) {
+  ASSIGN_OR_RETURN(const Found found, Find({name, config_.vocab, config_.hidden, 0, false}));
+  if (shard_.vocab.size() == 0) return PackedWeight();
+  return Pack(found.raw->Rows(shard_.vocab.begin, shard_.vocab.end), LeafLength(0, found.raw->dtype));
+}
+
+Status Loader::LoadTables(Decoder& decoder) {
+  decoder.embedding.vocab = config_.vocab;
+  decoder.head = {
+      .vocab = config_.vocab, .hidden = config_.hidden, .compute = options_.compute, .ids = shard_.vocab};
+  const bool embeds = shard_.FirstStage() || (shard_.LastStage() && config_.tied_head);
+  used_.emplace_back("model.embed_tokens.weight");
+  if (embeds) {
+    ASSIGN_OR_RETURN(PackedWeight table, Table("model.embed_tokens"));
+    decoder.embedding.weight = std::make_shared<PackedWeight>(std::move(table));
+  }
+  if (config_.tied_head) {
+    if (shard_.LastStage()) decoder.head.weight = decoder.embedding.weight;
+    return {};
+  }
+  used_.emplace_back("lm_head.weight");
+  if (!shard_.LastStage()) return {};
+  ASSIGN_OR_RETURN(PackedWeight head, Table("lm_head"));
+  decoder.head.weight = std::make_shared<PackedWeight>(std::move(head));
   return {};
 }
 
@@ -140,7 +256,7 @@ Status Loader::LoadRope(Decoder& decoder) {
 
 Status Loader::RefuseUnused() const {
   std::vector<std::string> used = used_;
-  if (config_.tied_head) used.push_back("lm_head.weight");  // a copy some exporters keep
+  if (config_.tied_head) used.emplace_back("lm_head.weight");  // a copy some exporters keep
   const std::vector<std::string> unused = source_.UnusedTensors(used);
   if (unused.empty()) return {};
   return InvalidInput("tensor {}: got a weight that {} does not use, want none ({} such, {})", unused.front(),
@@ -150,19 +266,12 @@ Status Loader::RefuseUnused() const {
 Result<Decoder> Loader::Load() {
   Decoder decoder;
   decoder.config = config_;
-  decoder.compute = compute_;
-  ASSIGN_OR_RETURN(PackedWeight embedding,
-                   Weight("model.embed_tokens.weight", config_.vocab, config_.hidden, 0));
-  decoder.embedding = std::make_shared<PackedWeight>(std::move(embedding));
-  decoder.layers.resize(config_.layers);
-  for (int64_t i = 0; i < config_.layers; ++i) RETURN_IF_ERROR(LoadLayer(i, decoder.layers[i]));
+  decoder.compute = options_.compute;
+  decoder.shard = shard_;
+  RETURN_IF_ERROR(LoadTables(decoder));
+  RETURN_IF_ERROR(LoadLayers(decoder));
   ASSIGN_OR_RETURN(decoder.final_norm.weight, Vector("model.norm.weight", config_.hidden));
   decoder.final_norm.eps = config_.norm_eps;
-  decoder.head.weight = decoder.embedding;
-  if (!config_.tied_head) {
-    ASSIGN_OR_RETURN(PackedWeight head, Weight("lm_head.weight", config_.vocab, config_.hidden, 0));
-    decoder.head.weight = std::make_shared<PackedWeight>(std::move(head));
-  }
   RETURN_IF_ERROR(LoadRope(decoder));
   RETURN_IF_ERROR(RefuseUnused());
   return decoder;
@@ -170,11 +279,12 @@ Result<Decoder> Loader::Load() {
 
 }  // namespace
 
-Result<Decoder> LoadDecoder(const KernelContext& context, const Checkpoint& checkpoint, Compute compute,
-                            const LoadProgress& progress) {
+Result<Decoder> LoadDecoder(const KernelContext& context, const Checkpoint& checkpoint,
+                            const LoadOptions& options, const LoadProgress& progress) {
   const ModelSource source(checkpoint);
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadDecoderConfig(source));
-  return Loader(context, source, config, compute, progress).Load();
+  RETURN_IF_ERROR(CheckDegrees(config, options.degrees));
+  return Loader(context, source, config, options, progress).Load();
 }
 
 Result<int64_t> PackedDecoderBytes(const Checkpoint& checkpoint, Compute compute) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "plumbline/base/check.h"
-#include "plumbline/kernels/embedding/embedding.h"
 #include "plumbline/kernels/norm/norm.h"
 
 namespace plumbline {
@@ -19,39 +18,55 @@ void Capture(MatrixView<const float> hidden, MatrixView<float> out) {
 
 }  // namespace
 
-int64_t Decoder::WeightBytes() const {
-  int64_t bytes = embedding->bytes() + (config.tied_head ? 0 : head.weight->bytes());
-  for (const DecoderLayer& layer : layers) {
+int64_t Decoder::WeightBytes(bool with_layers) const {
+  int64_t bytes = embedding.weight != nullptr ? embedding.weight->bytes() : 0;
+  if (head.weight != nullptr && head.weight != embedding.weight) bytes += head.weight->bytes();
+  if (!with_layers) return bytes;
+  for (const DecoderLayer& layer : *layers) {
     const SelfAttention& a = layer.attention;
     const GatedMlp& m = layer.mlp;
-    for (const Linear* linear :
-         {&a.q_proj, &a.k_proj, &a.v_proj, &a.o_proj, &m.gate_proj, &m.up_proj, &m.down_proj}) {
+    for (const Linear* linear : {&a.q_proj, &a.k_proj, &a.v_proj, &m.gate_proj, &m.up_proj})
       bytes += Bytes(*linear);
-    }
+    bytes += a.o_proj.WeightBytes() + m.down_proj.WeightBytes();
   }
   return bytes;
 }
 
-Status Decoder::Forward(const KernelContext& context, const KvLayout& kv, const DecoderStep& step,
+WorkspaceSizes Decoder::Workspace(int64_t tokens, int64_t all_tokens) const {
+  WorkspaceSizes sizes{.tokens = tokens, .all_tokens = all_tokens};
+  for (const DecoderLayer& layer : *layers) {
+    for (const RowParallelLinear* linear : {&layer.attention.o_proj, &layer.mlp.down_proj}) {
+      sizes.sum_nodes = std::max(sizes.sum_nodes, static_cast<int64_t>(linear->parts.size()));
+      sizes.exchanges = sizes.exchanges || linear->Exchanges();
+    }
+  }
+  return sizes;
+}
+
+Status Decoder::Forward(const RankContext& rank, const KvLayout& kv, const DecoderStep& step,
                         const DecoderObservers& observers, DecoderWorkspace& workspace) const {
-  const int64_t tokens = static_cast<int64_t>(step.tokens.size());
+  const KernelContext& context = rank.kernel;
+  const int64_t tokens = step.rows();
   const int64_t sequences = static_cast<int64_t>(step.batch.row_offsets.size()) - 1;
   PLUMBLINE_CHECK(tokens <= workspace.max_tokens());
   const MatrixView<float> hidden = workspace.hidden.Rows(0, tokens);
   const MatrixView<float> normed = workspace.normed.Rows(0, tokens);
 
-  Embed(context, *embedding, step.tokens, hidden);
+  if (shard.FirstStage()) RETURN_IF_ERROR(embedding.Forward(rank, step, workspace, hidden));
   RopeTables(context, rope, step.positions, workspace.cos.Rows(0, tokens), workspace.sin.Rows(0, tokens));
-  size_t captured = 0;
-  for (int64_t i = 0; i < config.layers; ++i) {
-    const DecoderLayer& layer = layers[i];
+  if (tokens == 0) return {};  // nor has any rank this one shares layers with
+  size_t captured = std::ranges::lower_bound(observers.layers, shard.layers.begin) - observers.layers.begin();
+  for (int64_t i = 0; i < shard.layers.size(); ++i) {
+    const DecoderLayer& layer = (*layers)[i];
+    const int64_t number = shard.layers.begin + i;
     float* max_logit =
-        observers.max_logits == nullptr ? nullptr : observers.max_logits + i * sequences * config.heads;
+        observers.max_logits == nullptr ? nullptr : observers.max_logits + i * sequences * shard.heads.size();
     RmsNorm(context, hidden, layer.attention_norm.data(), config.norm_eps, normed);
-    RETURN_IF_ERROR(layer.attention.Forward(context, config, kv, i, step, max_logit, workspace));
+    RETURN_IF_ERROR(
+        layer.attention.Forward(rank, config, kv, i, config.window[number], step, max_logit, workspace));
     RmsNorm(context, hidden, layer.mlp_norm.data(), config.norm_eps, normed);
-    RETURN_IF_ERROR(layer.mlp.Forward(context, config, tokens, workspace));
-    if (captured < observers.layers.size() && observers.layers[captured] == i) {
+    RETURN_IF_ERROR(layer.mlp.Forward(rank, config, tokens, workspace));
+    if (captured < observers.layers.size() && observers.layers[captured] == number) {
       Capture(hidden, observers.hidden[captured++]);
     }
   }

@@ -8,10 +8,11 @@
 
 namespace plumbline {
 
-Status SelfAttention::Forward(const KernelContext& context, const DecoderConfig& config, const KvLayout& kv,
-                              int64_t layer, const DecoderStep& step, float* max_logit,
+Status SelfAttention::Forward(const RankContext& rank, const DecoderConfig& config, const KvLayout& kv,
+                              int64_t layer, int32_t window, const DecoderStep& step, float* max_logit,
                               DecoderWorkspace& workspace) const {
-  const int64_t tokens = static_cast<int64_t>(step.tokens.size());
+  const KernelContext& context = rank.kernel;
+  const int64_t tokens = step.rows();
   const MatrixView<float> q = workspace.q.Rows(0, tokens);
   const MatrixView<float> k = workspace.k.Rows(0, tokens);
   const MatrixView<float> v = workspace.v.Rows(0, tokens);
@@ -31,14 +32,12 @@ Status SelfAttention::Forward(const KernelContext& context, const DecoderConfig&
 
   const AttentionOptions options{
       .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
-      .window = config.window[layer],
+      .window = window,
       .max_logit = max_logit,
   };
-  Attention(context, kv, step.batch, layer, config.heads, q, options, attended);
-  RETURN_IF_ERROR(workspace.packed.Pack(context, attended, o_proj.weight.compute()));
-  Gemm(context, workspace.packed,
-       std::array{o_proj.Job(workspace.hidden.Rows(0, tokens), /*accumulate=*/true)});
-  return {};
+  RETURN_IF_ERROR(ContextAttention(rank, kv, step.batch, layer, rank.shard.heads.size(), q, options,
+                                   workspace.context_attention, attended));
+  return o_proj.Accumulate(rank, attended, workspace, workspace.hidden.Rows(0, tokens));
 }
 
 }  // namespace plumbline

@@ -5,22 +5,29 @@
 #include <span>
 
 #include "plumbline/kernels/attention/attention.h"
+#include "plumbline/nn/shard.h"
 #include "plumbline/tensor/matrix.h"
 
 namespace plumbline {
 
 struct DecoderStep {
-  std::span<const int32_t> tokens;     // [T] ids, each in [0, vocab)
+  // Ids of all replicas' rows, in replica order, each in [0, vocab), and which of them are this replica's
+  // [T].
+  std::span<const int64_t> tokens;
+  Range own;
   std::span<const int32_t> positions;  // [T] absolute positions, as `batch` implies them
-  PagedBatch batch;
+  PagedBatch batch;  // this replica's sequences; a null page lies on another context-parallel rank
+
+  int64_t rows() const { return own.size(); }
 };
 
 // Optional observations; an unset one costs nothing and changes no bit of anything else.
 struct DecoderObservers {
-  float* max_logits = nullptr;          // [layers, B, heads], accumulated into what is there
-  std::span<const int32_t> layers;      // layers whose output to capture, ascending
-  std::span<MatrixView<float>> hidden;  // one [T, hidden] per captured layer: the residual stream after that
-                                        // layer, before the final norm
+  float* max_logits = nullptr;  // [the stage's layers, B, the rank's heads], accumulated into what is there
+  std::span<const int32_t> layers;  // layers whose output to capture, ascending, of all stages
+  std::span<MatrixView<float>>
+      hidden;  // one [T, hidden] per captured layer: the residual stream after that
+               // layer, before the final norm; a stage writes those of its own layers
 };
 
 }  // namespace plumbline

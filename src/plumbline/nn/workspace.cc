@@ -5,42 +5,68 @@
 namespace plumbline {
 namespace {
 
-// Each matrix and its width, in the order they lie in the buffer.
-template <typename Fn>
-void ForEachMatrix(DecoderWorkspace& w, const DecoderConfig& c, Fn&& fn) {
-  fn(w.hidden, c.hidden);
-  fn(w.normed, c.hidden);
-  fn(w.q, c.QueryWidth());
-  fn(w.k, c.KvWidth());
-  fn(w.v, c.KvWidth());
-  fn(w.context, c.QueryWidth());
-  fn(w.gate, c.intermediate);
-  fn(w.up, c.intermediate);
-  fn(w.cos, c.head_dim / 2);
-  fn(w.sin, c.head_dim / 2);
-}
+int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-int64_t AlignedWidth(int64_t width) { return (width + 15) / 16 * 16; }
+// Every array in the order they lie in the buffer: matrix(view, width), dense(span, floats).
+template <typename Matrix, typename Dense>
+void ForEachArray(DecoderWorkspace& w, const DecoderConfig& c, const DecoderShard& shard,
+                  const WorkspaceSizes& sizes, Matrix&& matrix, Dense&& dense) {
+  const int64_t query_width = shard.heads.size() * c.head_dim, kv_width = shard.kv_heads.size() * c.head_dim;
+  matrix(w.hidden, c.hidden);
+  matrix(w.normed, c.hidden);
+  matrix(w.q, query_width);
+  matrix(w.k, kv_width);
+  matrix(w.v, kv_width);
+  matrix(w.context, query_width);
+  matrix(w.gate, shard.intermediate.size());
+  matrix(w.up, shard.intermediate.size());
+  matrix(w.cos, c.head_dim / 2);
+  matrix(w.sin, c.head_dim / 2);
+  if (shard.degrees.tp > 1) {
+    dense(w.nodes, sizes.sum_nodes * sizes.tokens * c.hidden);
+    dense(w.sum, sizes.tokens * c.hidden);
+  }
+  if (sizes.exchanges) {
+    dense(w.exchange_send, sizes.tokens * query_width);
+    dense(w.exchange_received, sizes.tokens * c.QueryWidth());
+    dense(w.exchanged, sizes.tokens * c.QueryWidth());
+  }
+  if (shard.FirstStage() && shard.degrees.StageRanks() > 1) {
+    const int64_t all = sizes.all_tokens > 0 ? sizes.all_tokens : sizes.tokens;
+    dense(w.embedded_send, all * c.hidden);
+    dense(w.embedded, all * c.hidden);
+  }
+}
 
 }  // namespace
 
-int64_t DecoderWorkspace::Bytes(const DecoderConfig& config, int64_t max_tokens) {
+int64_t DecoderWorkspace::Bytes(const DecoderConfig& config, const DecoderShard& shard,
+                                const WorkspaceSizes& sizes) {
   DecoderWorkspace unused;
   int64_t floats = 0;
-  ForEachMatrix(unused, config,
-                [&](MatrixView<float>&, int64_t width) { floats += max_tokens * AlignedWidth(width); });
+  ForEachArray(
+      unused, config, shard, sizes,
+      [&](MatrixView<float>&, int64_t width) { floats += sizes.tokens * Aligned(width); },
+      [&](std::span<float>&, int64_t size) { floats += Aligned(size); });
   return floats * static_cast<int64_t>(sizeof(float));
 }
 
-Result<DecoderWorkspace> DecoderWorkspace::Allocate(const DecoderConfig& config, int64_t max_tokens) {
+Result<DecoderWorkspace> DecoderWorkspace::Allocate(const DecoderConfig& config, const DecoderShard& shard,
+                                                    const WorkspaceSizes& sizes) {
   DecoderWorkspace workspace;
-  workspace.max_tokens_ = max_tokens;
-  ASSIGN_OR_RETURN(workspace.buffer_, Buffer::Allocate(Bytes(config, max_tokens)));
+  workspace.sizes_ = sizes;
+  ASSIGN_OR_RETURN(workspace.buffer_, Buffer::Allocate(Bytes(config, shard, sizes)));
   float* next = static_cast<float*>(workspace.buffer_.data());
-  ForEachMatrix(workspace, config, [&](MatrixView<float>& matrix, int64_t width) {
-    matrix = {next, max_tokens, width, AlignedWidth(width)};
-    next += max_tokens * AlignedWidth(width);
-  });
+  ForEachArray(
+      workspace, config, shard, sizes,
+      [&](MatrixView<float>& matrix, int64_t width) {
+        matrix = {next, sizes.tokens, width, Aligned(width)};
+        next += sizes.tokens * Aligned(width);
+      },
+      [&](std::span<float>& dense, int64_t size) {
+        dense = {next, static_cast<size_t>(size)};
+        next += Aligned(size);
+      });
   return workspace;
 }
 

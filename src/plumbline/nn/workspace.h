@@ -1,21 +1,36 @@
-// The activations of one step, allocated once for the largest step and reused: a step allocates nothing.
+// The activations of one step on one rank, allocated once for the largest step and reused: a step allocates
+// nothing.
 #pragma once
+
+#include <span>
 
 #include "plumbline/base/status.h"
 #include "plumbline/kernels/gemm/gemm.h"
+#include "plumbline/nn/context_attention.h"
 #include "plumbline/nn/decoder_config.h"
+#include "plumbline/nn/shard.h"
 #include "plumbline/tensor/buffer.h"
 #include "plumbline/tensor/matrix.h"
 
 namespace plumbline {
 
-// Float32 matrices of at most `max_tokens` rows; a step uses the first `tokens` rows of each.
+struct WorkspaceSizes {
+  int64_t tokens = 0;      // of this rank's replica
+  int64_t all_tokens = 0;  // of all replicas; 0: the same
+  int64_t sum_nodes =
+      0;  // of the dyadic tree that this rank brings to a row-parallel sum; 0 on one tensor-parallel rank
+  bool exchanges = false;  // some row-parallel layer gathers its input first
+};
+
+// Float32 matrices of at most `sizes.tokens` rows; a step uses the first `tokens` rows of each. Heads and
+// feed-forward columns are the rank's own.
 class DecoderWorkspace {
  public:
-  static Result<DecoderWorkspace> Allocate(const DecoderConfig& config, int64_t max_tokens);
-  static int64_t Bytes(const DecoderConfig& config, int64_t max_tokens);
+  static Result<DecoderWorkspace> Allocate(const DecoderConfig& config, const DecoderShard& shard,
+                                           const WorkspaceSizes& sizes);
+  static int64_t Bytes(const DecoderConfig& config, const DecoderShard& shard, const WorkspaceSizes& sizes);
 
-  int64_t max_tokens() const { return max_tokens_; }
+  int64_t max_tokens() const { return sizes_.tokens; }
 
   MatrixView<float> hidden;    // [tokens, hidden] the residual stream
   MatrixView<float> normed;    // [tokens, hidden]
@@ -24,10 +39,19 @@ class DecoderWorkspace {
   MatrixView<float> context;   // [tokens, heads * head_dim] attention's output
   MatrixView<float> gate, up;  // [tokens, intermediate]
   MatrixView<float> cos, sin;  // [tokens, head_dim / 2]
+  // Of ranks that share layers, dense: this rank's nodes of a sum [nodes, tokens, hidden], the sum [tokens,
+  // hidden].
+  std::span<float> nodes, sum;
+  // Where a row-parallel layer's input is gathered: what this rank sends, what comes, and that as rows
+  // [tokens, heads * head_dim].
+  std::span<float> exchange_send, exchange_received, exchanged;
+  // Of ranks that share the embedding: rows this rank holds, and all rows [all_tokens, hidden].
+  std::span<float> embedded_send, embedded;
   PackedActivations packed;
+  ContextAttentionScratch context_attention;
 
  private:
-  int64_t max_tokens_ = 0;
+  WorkspaceSizes sizes_;
   Buffer buffer_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "plumbline/base/memory.h"
@@ -16,27 +17,22 @@ constexpr float kNegInf = -std::numeric_limits<float>::infinity();
 constexpr int64_t kStepBytes = int64_t{24} << 20;
 constexpr int64_t kMinStepRows = 64;
 
-int64_t CountRows(std::span<const StepEntry> entries) {
-  int64_t rows = 0;
-  for (const StepEntry& entry : entries) rows += entry.rows;
-  return rows;
-}
-
-// Entries of one kind are consecutive.
-std::span<const StepEntry> OfKind(std::span<const StepEntry> entries, RowKind kind) {
-  size_t begin = 0;
-  while (begin < entries.size() && entries[begin].kind != kind) ++begin;
-  size_t end = begin;
-  while (end < entries.size() && entries[end].kind == kind) ++end;
-  return entries.subspan(begin, end - begin);
+KvPageGeometry Geometry(const Runtime& runtime, int64_t page_size) {
+  return {.page_size = page_size,
+          .page_bytes = runtime.KvPageBytes(page_size),
+          .owners = runtime.options().degrees.cp};
 }
 
 MemoryPlan PlanOf(const Runtime& runtime, const EngineOptions& options) {
-  return PlanMemory(runtime.config(), runtime.decoder().Kv(options.page_size),
-                    runtime.decoder().WeightBytes(), runtime.options().threads, options);
+  return PlanMemory(runtime.config(),
+                    {.weight_bytes = runtime.WeightBytes(),
+                     .kv_page_bytes = runtime.KvPageBytes(options.page_size),
+                     .ranks = runtime.options().degrees.Ranks(),
+                     .threads = runtime.options().threads},
+                    options);
 }
 
-std::string Parts(const MemoryPlan& plan, int64_t pages) {
+std::string DescribeParts(const MemoryPlan& plan, int64_t pages) {
   return fmt::format("program {}, weights {}, step {}, {} KV pages of {}", kBesideBytes, plan.weight_bytes,
                      plan.step_bytes, pages, plan.page_bytes);
 }
@@ -54,8 +50,17 @@ Engine::Engine(const Runtime& runtime, EngineOptions options, int64_t kv_bytes)
     : runtime_(&runtime),
       options_(std::move(options)),
       context_(runtime.context()),
-      pool_(runtime.decoder().Kv(options_.page_size), kv_bytes),
-      prefixes_(pool_, options_.prefix_cache, options_.prefix_cache_bytes) {}
+      driver_(std::make_unique<StepDriver>(
+          runtime, ExecutorOptions{.page_size = options_.page_size, .hidden_states = options_.hidden_states},
+          options_.layers)) {
+  const int replicas = runtime.options().degrees.dp;
+  const int64_t bytes = kv_bytes / replicas;
+  for (int r = 0; r < replicas; ++r) {
+    KvPagePool pool(Geometry(runtime, options_.page_size), bytes);
+    PrefixReuse prefixes(pool, options_.prefix_cache, options_.prefix_cache_bytes / replicas);
+    replicas_.push_back({.pool = std::move(pool), .prefixes = std::move(prefixes)});
+  }
+}
 
 Result<Engine> Engine::Create(const Runtime& runtime, EngineOptions options) {
   if (options.chunk_size < 0) return InvalidInput("--chunk-size: got {}, want 0 or more", options.chunk_size);
@@ -74,9 +79,9 @@ Result<Engine> Engine::Create(const Runtime& runtime, EngineOptions options) {
     const MemoryPlan plan = PlanOf(runtime, options);
     if (plan.pages == 0) {
       return InvalidInput("--memory-limit: got {} bytes, want at least {} ({})", plan.limit, plan.Needs(1),
-                          Parts(plan, 1));
+                          DescribeParts(plan, 1));
     }
-    kv_bytes = plan.pages * runtime.decoder().Kv(options.page_size).PageBytes();
+    kv_bytes = plan.pages * runtime.KvPageBytes(options.page_size);
   }
   return Engine(runtime, std::move(options), kv_bytes);
 }
@@ -87,7 +92,8 @@ int64_t Engine::ScoringBytes(const DecoderConfig& config, int64_t rows, int thre
   // logits_postprocess: the selected rows, the same packed, and one tile of logits a thread.
   const int64_t selected = 2 * rows * config.hidden * static_cast<int64_t>(sizeof(float));
   const int64_t tiles = threads * kStreamRows * kVocabTile * static_cast<int64_t>(sizeof(float));
-  return DecoderWorkspace::Bytes(config, rows) + packed + selected + tiles;
+  return DecoderWorkspace::Bytes(config, ShardOf(config, {}, 0), {.tokens = rows}) + packed + selected +
+         tiles;
 }
 
 int64_t Engine::StepRows(const DecoderConfig& config, const EngineOptions& options, int64_t longest,
@@ -100,23 +106,23 @@ int64_t Engine::StepRows(const DecoderConfig& config, const EngineOptions& optio
 }
 
 Status Engine::Check(std::span<const Request> requests) const {
+  const KvPagePool& pool = replicas_.front().pool;
   for (const Request& request : requests) {
     RETURN_IF_ERROR(CheckRequest(request, runtime_->config()));
-    const int64_t pages =
-        pool_.PagesFor(static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens);
+    const int64_t pages = pool.PagesFor(static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens);
     if (request.max_new_tokens > 0 && !options_.generates) {
       return InvalidInput("new tokens: got {}, want none of an engine that only scores (request {})",
                           request.max_new_tokens, request.id);
     }
-    if (pages <= pool_.max_pages()) continue;
+    if (pages <= pool.max_pages()) continue;
     if (options_.memory_limit > 0) {
       const MemoryPlan plan = PlanOf(*runtime_, options_);
       return InvalidInput("--memory-limit: got {} bytes, want at least {} ({}) (request {})", plan.limit,
-                          plan.Needs(pages), Parts(plan, pages), request.id);
+                          plan.Needs(pages), DescribeParts(plan, pages), request.id);
     }
     return InvalidInput(
         "KV cache: got a request that needs {} bytes, want at most the {} bytes available (request {})",
-        pages * pool_.page_bytes(), pool_.max_pages() * pool_.page_bytes(), request.id);
+        pages * pool.page_bytes(), pool.max_pages() * pool.page_bytes(), request.id);
   }
   return {};
 }
@@ -136,23 +142,26 @@ Status Engine::Prepare(std::span<const Request> requests) {
   const int64_t draft_rows = generating * draft_limit_;
   row_budget_ = StepRows(runtime_->config(), options_, longest, runtime_->options().threads, draft_rows);
   const int64_t max_rows = std::min(row_budget_, total) + in_flight + draft_rows;
-  ASSIGN_OR_RETURN(workspace_, DecoderWorkspace::Allocate(runtime_->config(), max_rows));
-  captured_.clear();
-  for (size_t i = 0; i < options_.layers.size(); ++i) {
-    ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(DType::kF32, {max_rows, runtime_->config().hidden}));
-    captured_.push_back(std::move(tensor));
+  int64_t longest_sequence = 1;
+  for (const Request& request : requests) {
+    longest_sequence =
+        std::max(longest_sequence, static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens);
   }
   // What an earlier run that failed left behind.
-  for (Sequence& sequence : active_) prefixes_.Retire(pool_, sequence);
+  for (Sequence& sequence : active_) Retire(sequence);
   active_.clear();
   done_.clear();
   next_request_ = next_result_ = 0;
   stats_ = {};
-  return {};
+  return driver_->Prepare({.max_rows = max_rows,
+                           .max_sequences = std::max<int64_t>(1, in_flight),
+                           .max_sequence_length = longest_sequence,
+                           .total_pages = replicas_.front().pool.end_id()});
 }
 
 Status Engine::Run(std::span<const Request> requests, EngineListener& listener) {
   RETURN_IF_ERROR(Check(requests));
+  if (requests.empty()) return {};
   RETURN_IF_ERROR(Prepare(requests));
   int64_t total = 0;
   for (const Request& request : requests)
@@ -176,7 +185,8 @@ Status Engine::Run(std::span<const Request> requests, EngineListener& listener) 
 
 Status Engine::Admit(std::span<const Request> requests) {
   const DecoderConfig& config = runtime_->config();
-  while (next_request_ < requests.size() && static_cast<int64_t>(active_.size()) < options_.batch_size) {
+  while (next_request_ < requests.size() &&
+         static_cast<int64_t>(active_.size()) < options_.batch_size * std::ssize(replicas_)) {
     const Request& request = requests[next_request_];
     const int64_t length = static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens;
     Sequence sequence;
@@ -190,28 +200,69 @@ Status Engine::Admit(std::span<const Request> requests) {
     result.first_logprob = std::min(request.score_from, result.prompt_tokens);
     result.top_k = static_cast<int32_t>(std::min<int64_t>(request.top_logprobs, config.vocab));
     if (request.max_logits) result.max_logits.assign(config.layers * config.heads, kNegInf);
-    ASSIGN_OR_RETURN(const bool fits, prefixes_.Admit(pool_, sequence, length, active_.empty()));
-    if (!fits) break;
+    if (!Place(sequence, length)) break;
     active_.push_back(std::move(sequence));
     ++next_request_;
   }
   return {};
 }
 
+// On the replica with the fewest sequences that has the memory.
+bool Engine::Place(Sequence& sequence, int64_t length) {
+  std::vector<int> order(replicas_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [this](int r) { return replicas_[r].active; });
+  for (int r : order) {
+    Replica& replica = replicas_[r];
+    if (replica.active == options_.batch_size) continue;
+    sequence.replica = r;
+    if (replica.prefixes.Admit(replica.pool, sequence, length, /*alone=*/replica.active == 0)) {
+      ++replica.active;
+      return true;
+    }
+  }
+  return false;
+}
+
 // The sequences that have rows to run: one whose prefix an earlier one is about to run waits for it.
 void Engine::ChooseSequences() {
   runnable_.clear();
+  copies_.clear();
   for (auto sequence = active_.begin(); sequence != active_.end(); ++sequence) {
+    Replica& replica = replicas_[sequence->replica];
     if (!sequence->started) {
-      if (std::any_of(active_.begin(), sequence,
-                      [&](const Sequence& earlier) { return prefixes_.Awaits(*sequence, earlier); })) {
+      if (std::any_of(active_.begin(), sequence, [&](const Sequence& earlier) {
+            return earlier.replica == sequence->replica && replica.prefixes.Awaits(*sequence, earlier);
+          })) {
         continue;
       }
-      stats_.rows_reused += prefixes_.Start(pool_, *sequence);
+      page_copies_.clear();
+      stats_.rows_reused += replica.prefixes.Start(replica.pool, *sequence, page_copies_);
+      for (const PageCopy& copy : page_copies_) copies_.push_back({sequence->replica, copy.from, copy.to});
     }
     Draft(*sequence);
     runnable_.push_back(&*sequence);
   }
+}
+
+// One micro-batch a stage, as far as sequences go around.
+void Engine::PlanMicroBatches() {
+  const size_t stages = runtime_->options().degrees.pp;
+  micro_batches_.resize(std::max<size_t>(1, std::min(stages, runnable_.size())));
+  for (size_t m = 0; m < micro_batches_.size(); ++m) {
+    MicroBatch& batch = micro_batches_[m];
+    batch.entries.clear();
+    for (int replica = 0; replica < std::ssize(replicas_); ++replica) {
+      chosen_.clear();
+      for (size_t i = m; i < runnable_.size(); i += micro_batches_.size()) {
+        if (runnable_[i]->replica == replica) chosen_.push_back(runnable_[i]);
+      }
+      PlanStep(chosen_, row_budget_, planned_);
+      batch.entries.insert(batch.entries.end(), planned_.begin(), planned_.end());
+    }
+    batch.copies.clear();
+  }
+  micro_batches_.front().copies.swap(copies_);
 }
 
 void Engine::Draft(Sequence& sequence) const {
@@ -226,61 +277,27 @@ void Engine::Draft(Sequence& sequence) const {
                 sequence.drafts);
 }
 
-Status Engine::Forward() {
-  DecoderObservers observers;
-  const bool max_logits =
-      std::ranges::any_of(entries_, [](const StepEntry& e) { return e.sequence->request->max_logits; });
-  if (max_logits) {
-    max_logits_.assign(runtime_->config().layers * entries_.size() * runtime_->config().heads, kNegInf);
-    observers.max_logits = max_logits_.data();
-  }
-  captured_views_.clear();
-  for (Tensor& tensor : captured_) captured_views_.push_back(tensor.Matrix().Rows(0, inputs_.rows()));
-  observers.layers = options_.layers;
-  observers.hidden = captured_views_;
-  RETURN_IF_ERROR(
-      runtime_->decoder().Forward(context_, pool_.layout(), inputs_.Step(), observers, workspace_));
-  if (max_logits) TakeMaxLogits(entries_);
-  return {};
-}
-
 Status Engine::Step(EngineListener& listener) {
   ChooseSequences();
-  PlanStep(runnable_, row_budget_, entries_);
-  inputs_.Build(entries_);
-  RETURN_IF_ERROR(Forward());
-  stats_.rows_run += inputs_.rows();
-
-  const std::span<const StepEntry> entries = entries_;
-  const auto scored = OfKind(entries, RowKind::kScore);
-  const auto sampled = OfKind(entries, RowKind::kSample);
-  const auto silent = OfKind(entries, RowKind::kSilent);
-  const int64_t scored_rows = CountRows(scored), sampled_rows = CountRows(sampled);
-  if (!scored.empty()) RETURN_IF_ERROR(FinishScored(scored, 0, listener));
-  if (!sampled.empty()) RETURN_IF_ERROR(FinishSampled(sampled, scored_rows, listener));
-  if (!silent.empty()) RETURN_IF_ERROR(FinishSilent(silent, scored_rows + sampled_rows, listener));
-  for (const StepEntry& entry : entries) {
-    Sequence& sequence = *entry.sequence;
-    // Of a generating sequence all but the last token are in the cache: rows of rejected drafts do not count.
-    sequence.processed = entry.kind == RowKind::kSample
-                             ? static_cast<int64_t>(sequence.result.tokens.size()) - 1
-                             : sequence.processed + entry.rows;
-    if (!sequence.generates() && sequence.processed == sequence.prompt_size()) sequence.finished = true;
-    prefixes_.Publish(pool_, sequence);
-  }
-  for (Sequence& sequence : active_) {
-    if (!sequence.started) prefixes_.Extend(pool_, sequence);
-  }
-  return {};
+  PlanMicroBatches();
+  return driver_->Run(micro_batches_, [&](int64_t index, const StepOutputs& outputs) {
+    return Finish(micro_batches_[index], outputs, listener);
+  });
 }
 
 void Engine::Retire() {
   for (Sequence& sequence : active_) {
     if (!sequence.finished) continue;
-    prefixes_.Retire(pool_, sequence);
+    Retire(sequence);
     done_.emplace(sequence.index, std::move(sequence.result));
   }
   std::erase_if(active_, [](const Sequence& sequence) { return sequence.finished; });
+}
+
+void Engine::Retire(Sequence& sequence) {
+  Replica& replica = replicas_[sequence.replica];
+  replica.prefixes.Retire(replica.pool, sequence);
+  --replica.active;
 }
 
 }  // namespace plumbline

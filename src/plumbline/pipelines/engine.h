@@ -1,8 +1,9 @@
 // Runs requests: admits them as memory allows, mixes their rows into steps, and hands back results in input
 // order.
 //
-// A step is three verbs: plan (which rows), run (the decoder), finish (logits, log-probs, next tokens). What
-// a request gets depends on its own tokens only, never on what it shared a step with.
+// A step is three verbs: plan (which rows), run (the decoder, on all ranks), finish (log-probs, next tokens).
+// What a request gets depends on its own tokens only, never on what it shared a step with, nor on how many
+// ranks there are.
 #pragma once
 
 #include <atomic>
@@ -10,17 +11,19 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "plumbline/kernels/logprobs/logprobs.h"
-#include "plumbline/nn/logits_postprocess.h"
+#include "plumbline/nn/distributed_logits_postprocess.h"
 #include "plumbline/pipelines/engine_options.h"
 #include "plumbline/pipelines/kv_pages.h"
 #include "plumbline/pipelines/memory_plan.h"
 #include "plumbline/pipelines/prefix_reuse.h"
 #include "plumbline/pipelines/request.h"
 #include "plumbline/pipelines/runtime.h"
+#include "plumbline/pipelines/step_driver.h"
 #include "plumbline/pipelines/step_plan.h"
 
 namespace plumbline {
@@ -51,7 +54,7 @@ class EngineListener {
 class Engine {
  public:
   // Refuses a page size that is not a multiple of 64, layers out of range, sizes below 1, and a memory limit
-  // without room for one page.
+  // without room for one page. `runtime` outlives the engine.
   static Result<Engine> Create(const Runtime& runtime, EngineOptions options);
 
   // What CheckRequest refuses, and requests whose keys and values could never fit.
@@ -62,45 +65,50 @@ class Engine {
 
   const EngineStats& stats() const { return stats_; }
 
-  // Prompt rows of a step: `chunk_size` (or `longest`, where that is 0), fewer where the activations of that
-  // many, of a row a sequence and of `draft_rows` would pass 24 MiB, but never fewer than 64 for that reason.
-  // No result depends on it.
+  // Prompt rows of a step and replica: `chunk_size` (or `longest`, where that is 0), fewer where the
+  // activations of that many, of a row a sequence and of `draft_rows` would pass 24 MiB, but never fewer than
+  // 64 for that reason. No result depends on it.
   static int64_t StepRows(const DecoderConfig& config, const EngineOptions& options, int64_t longest,
                           int threads, int64_t draft_rows);
 
-  // Bytes that scoring holds beside weights and KV pages, with steps of at most `rows` rows: it does not grow
-  // with the length of a prompt.
+  // Bytes that scoring on one rank holds beside weights and KV pages, with steps of at most `rows` rows: it
+  // does not grow with the length of a prompt.
   static int64_t ScoringBytes(const DecoderConfig& config, int64_t rows, int threads);
 
  private:
+  // The sequences of one data-parallel replica.
+  struct Replica {
+    KvPagePool pool;
+    PrefixReuse prefixes;
+    int64_t active = 0;
+  };
+  using Entries = std::span<const StepEntry>;
+
   Engine(const Runtime& runtime, EngineOptions options, int64_t kv_bytes);
 
   Status Prepare(std::span<const Request> requests);
   Status Admit(std::span<const Request> requests);
+  bool Place(Sequence& sequence, int64_t length);
   Status Step(EngineListener& listener);
   void ChooseSequences();
+  void PlanMicroBatches();
   void Draft(Sequence& sequence) const;
-  Status Forward();
-  Status FinishScored(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
-  Status FinishSampled(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
+  Status Finish(const MicroBatch& batch, const StepOutputs& outputs, EngineListener& listener);
+  Status FinishScored(Entries entries, const RowScores& scores);
+  Status FinishSampled(Entries entries, MatrixView<const float> logits, EngineListener& listener);
   Status SampleRows(Sequence& sequence, MatrixView<const float> logits, int64_t first_row);
-  Status FinishSilent(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener);
-  Status EmitHiddenStates(std::span<const StepEntry> entries, const LogitsPostprocessOutputs& out,
-                          EngineListener& listener);
+  Status EmitHiddenStates(Entries entries, const StepOutputs& outputs, EngineListener& listener);
   Status TakeToken(Sequence& sequence, int32_t token, const LogProbabilities& logprobs,
                    EngineListener& listener);
-  void TakeMaxLogits(std::span<const StepEntry> entries);
+  void TakeMaxLogits(Entries entries, std::span<const float> max_logits);
   void Retire();
-
-  // The inputs of logits_postprocess for a run of entries that starts at first_row.
-  LogitsPostprocessInputs PostprocessInputs(std::span<const StepEntry> entries, int64_t first_row);
+  void Retire(Sequence& sequence);
 
   const Runtime* runtime_;
   EngineOptions options_;
   KernelContext context_;
-  KvPagePool pool_;
-  PrefixReuse prefixes_;
-  DecoderWorkspace workspace_;
+  std::vector<Replica> replicas_;
+  std::unique_ptr<StepDriver> driver_;
   int64_t row_budget_ = 0;
   int64_t draft_limit_ = 0;  // guesses a sequence
 
@@ -111,17 +119,15 @@ class Engine {
   EngineStats stats_;
 
   // Of the step; kept so that a step allocates little.
-  std::vector<Sequence*> runnable_;
-  std::vector<StepEntry> entries_;
-  StepInputs inputs_;
-  std::vector<uint32_t> local_offsets_;
-  std::vector<float> max_logits_;  // [layers, B, heads] of the step
-  std::vector<Tensor> captured_;   // [rows, hidden] a selected layer
-  std::vector<MatrixView<float>> captured_views_;
-  std::vector<MatrixView<const float>> captured_rows_;
-  std::vector<uint32_t> sampled_;  // [sampled rows]
-  std::vector<int32_t> top_n_;     // [sampled rows]
-  std::vector<uint8_t> echo_;      // [sampled rows]
+  std::vector<Sequence*> runnable_, chosen_;
+  std::vector<StepEntry> planned_;
+  std::vector<PageCopy> page_copies_;
+  std::vector<std::array<int64_t, 3>> copies_;
+  std::vector<MicroBatch> micro_batches_;
+  std::vector<uint32_t> sampled_offsets_;  // [sampled rows + 1]
+  std::vector<uint32_t> sampled_;          // [sampled rows]
+  std::vector<int32_t> top_n_;             // [sampled rows]
+  std::vector<uint8_t> echo_;              // [sampled rows]
   SamplingScratch sampling_;
 };
 

@@ -6,18 +6,44 @@
 
 #include "plumbline/kernels/logprobs/logprobs.h"
 #include "plumbline/pipelines/engine.h"
-#include "plumbline/pipelines/prompt_logprobs.h"
 
 namespace plumbline {
 
-void Engine::TakeMaxLogits(std::span<const StepEntry> entries) {
+Status Engine::Finish(const MicroBatch& batch, const StepOutputs& outputs, EngineListener& listener) {
+  const Entries entries = batch.entries;
+  if (!outputs.max_logits.empty()) TakeMaxLogits(entries, outputs.max_logits);
+  if (outputs.scores != nullptr) RETURN_IF_ERROR(FinishScored(entries, *outputs.scores));
+  // Hidden states first: a token is news of a step whose states are known.
+  RETURN_IF_ERROR(EmitHiddenStates(entries, outputs, listener));
+  const MatrixView<const float> logits = outputs.of_kind[static_cast<int>(RowKind::kSample)].logits;
+  if (logits.rows > 0) RETURN_IF_ERROR(FinishSampled(entries, logits, listener));
+  for (const StepEntry& entry : entries) {
+    Sequence& sequence = *entry.sequence;
+    stats_.rows_run += entry.rows;
+    // Of a generating sequence all but the last token are in the cache: rows of rejected drafts do not count.
+    sequence.processed = entry.kind == RowKind::kSample
+                             ? static_cast<int64_t>(sequence.result.tokens.size()) - 1
+                             : sequence.processed + entry.rows;
+    if (!sequence.generates() && sequence.processed == sequence.prompt_size()) sequence.finished = true;
+    Replica& replica = replicas_[sequence.replica];
+    replica.prefixes.Publish(replica.pool, sequence);
+  }
+  for (Sequence& sequence : active_) {
+    if (!sequence.started)
+      replicas_[sequence.replica].prefixes.Extend(replicas_[sequence.replica].pool, sequence);
+  }
+  return {};
+}
+
+// max_logits [layers, entries, heads].
+void Engine::TakeMaxLogits(Entries entries, std::span<const float> max_logits) {
   const int64_t layers = runtime_->config().layers, heads = runtime_->config().heads;
-  const int64_t batch = static_cast<int64_t>(entries.size());
+  const int64_t batch = std::ssize(entries);
   for (int64_t b = 0; b < batch; ++b) {
     std::vector<float>& result = entries[b].sequence->result.max_logits;
     if (result.empty()) continue;
     for (int64_t layer = 0; layer < layers; ++layer) {
-      const float* step = max_logits_.data() + (layer * batch + b) * heads;
+      const float* step = max_logits.data() + (layer * batch + b) * heads;
       float* all = result.data() + layer * heads;
       for (int64_t h = 0; h < heads; ++h)
         all[h] = (step[h] > all[h] || std::isnan(step[h])) ? step[h] : all[h];
@@ -25,71 +51,50 @@ void Engine::TakeMaxLogits(std::span<const StepEntry> entries) {
   }
 }
 
-LogitsPostprocessInputs Engine::PostprocessInputs(std::span<const StepEntry> entries, int64_t first_row) {
-  local_offsets_.assign(1, 0);
+Status Engine::FinishScored(Entries entries, const RowScores& scores) {
+  int64_t row = 0;
   for (const StepEntry& entry : entries) {
-    local_offsets_.push_back(local_offsets_.back() + static_cast<uint32_t>(entry.rows));
-  }
-  const int64_t rows = local_offsets_.back();
-  captured_rows_.clear();
-  for (const MatrixView<float>& view : captured_views_) captured_rows_.push_back(view.Rows(first_row, rows));
-  return {.h = workspace_.hidden.Rows(first_row, rows),
-          .input_row_offsets = local_offsets_,
-          .lm_head = &runtime_->decoder().head,
-          .norm = &runtime_->decoder().final_norm,
-          .return_hidden_states = options_.hidden_states,
-          .capture_hidden_states = captured_rows_};
-}
-
-Status Engine::FinishScored(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener) {
-  PromptLogProbs sink(context_, entries);
-  LogitsPostprocessInputs in = PostprocessInputs(entries, first_row);
-  in.return_logits = ReturnLogits::kAll;
-  in.sink = &sink;
-  ASSIGN_OR_RETURN(const LogitsPostprocessOutputs out, logits_postprocess(context_, in));
-  for (const StepEntry& entry : entries) {
-    // This step's alone: those before were looked at when they came.
-    const std::span<const float> logprobs = entry.sequence->result.logprobs;
-    for (float logprob : logprobs.last(std::min<size_t>(logprobs.size(), entry.rows))) {
+    if (entry.kind != RowKind::kScore) continue;
+    RequestResult& result = entry.sequence->result;
+    for (const int64_t end = row + entry.rows; row < end; ++row) {
+      if (scores.ranks()[row] == 0) continue;  // the last row of a prompt: no token follows
+      const float logprob = scores.logprobs()[row];
       if (std::isnan(logprob)) {
         return Failed("log-prob: got NaN, want a number (request {})", entry.sequence->request->id);
       }
+      result.logprobs.push_back(logprob);
+      result.ranks.push_back(scores.ranks()[row]);
+      // The best k of the widest request's list are the best k of a narrower one's.
+      for (const TopEntry& best : scores.top().subspan(row * scores.Top(), result.top_k))
+        result.top.emplace_back(best.id, best.value);
     }
   }
-  return EmitHiddenStates(entries, out, listener);
+  return {};
 }
 
-Status Engine::FinishSampled(std::span<const StepEntry> entries, int64_t first_row,
-                             EngineListener& listener) {
-  LogitsPostprocessInputs in = PostprocessInputs(entries, first_row);
-  // Every row's logits are wanted: each is a batch entry of its own. Where hidden states are wanted there are
-  // no drafts, and this changes nothing.
-  const int64_t rows = local_offsets_.back();
-  local_offsets_.resize(rows + 1);
-  std::iota(local_offsets_.begin(), local_offsets_.end(), 0u);
-  in.input_row_offsets = local_offsets_;
-  in.return_logits = ReturnLogits::kLastToken;
-  ASSIGN_OR_RETURN(const LogitsPostprocessOutputs out, logits_postprocess(context_, in));
-  const MatrixView<const float> logits = out.last_logits->Matrix();
-  sampled_.assign(rows, 0);
-  top_n_.assign(rows, 0);
-  echo_.assign(rows, 0);
+Status Engine::FinishSampled(Entries entries, MatrixView<const float> logits, EngineListener& listener) {
+  sampled_offsets_.resize(logits.rows + 1);
+  std::iota(sampled_offsets_.begin(), sampled_offsets_.end(), 0u);
+  sampled_.assign(logits.rows, 0);
+  top_n_.assign(logits.rows, 0);
+  echo_.assign(logits.rows, 0);
   int64_t row = 0;
   for (const StepEntry& entry : entries) {
+    if (entry.kind != RowKind::kSample) continue;
     RETURN_IF_ERROR(SampleRows(*entry.sequence, logits.Rows(row, entry.rows), row));
     row += entry.rows;
   }
   ASSIGN_OR_RETURN(const auto logprobs,
-                   compute_log_probabilities_ragged(context_, {.input_row_offsets = local_offsets_,
+                   compute_log_probabilities_ragged(context_, {.input_row_offsets = sampled_offsets_,
                                                                .logits = std::nullopt,
                                                                .next_token_logits = logits,
                                                                .tokens = sampled_,
                                                                .sampled_tokens = sampled_,
                                                                .batch_top_n = top_n_,
                                                                .batch_echo = echo_}));
-  RETURN_IF_ERROR(EmitHiddenStates(entries, out, listener));
   row = 0;
   for (const StepEntry& entry : entries) {
+    if (entry.kind != RowKind::kSample) continue;
     Sequence& sequence = *entry.sequence;
     int64_t taken = 0;
     for (; taken < entry.rows && logprobs[row + taken].has_value() && !sequence.finished; ++taken) {
@@ -125,27 +130,25 @@ Status Engine::SampleRows(Sequence& sequence, MatrixView<const float> logits, in
   return {};
 }
 
-Status Engine::FinishSilent(std::span<const StepEntry> entries, int64_t first_row, EngineListener& listener) {
+// Of each kind every replica's states come together, in the order of its entries of that kind.
+Status Engine::EmitHiddenStates(Entries entries, const StepOutputs& outputs, EngineListener& listener) {
   if (options_.hidden_states == ReturnHiddenStates::kNone) return {};
-  LogitsPostprocessInputs in = PostprocessInputs(entries, first_row);
-  in.return_logits = ReturnLogits::kLastToken;
-  ASSIGN_OR_RETURN(const LogitsPostprocessOutputs out, logits_postprocess(context_, in));
-  return EmitHiddenStates(entries, out, listener);
-}
-
-Status Engine::EmitHiddenStates(std::span<const StepEntry> entries, const LogitsPostprocessOutputs& out,
-                                EngineListener& listener) {
-  if (out.hidden_states.empty()) return {};
   const bool last_only = options_.hidden_states == ReturnHiddenStates::kLast ||
                          options_.hidden_states == ReturnHiddenStates::kLastPerDevice;
+  const size_t tensors =
+      options_.hidden_states == ReturnHiddenStates::kSelectedLayers ? options_.layers.size() : 1;
   std::vector<MatrixView<const float>> states;
-  for (size_t b = 0; b < entries.size(); ++b) {
-    const int64_t begin = last_only ? static_cast<int64_t>(b) : local_offsets_[b];
-    const int64_t rows = last_only ? 1 : entries[b].rows;
-    const int64_t first = entries[b].sequence->processed + entries[b].rows - rows;
+  std::vector<int64_t> next(3 * replicas_.size(), 0);
+  for (const StepEntry& entry : entries) {
+    const Sequence& sequence = *entry.sequence;
+    const auto kind = static_cast<size_t>(entry.kind);
+    const int64_t rows = last_only ? 1 : entry.rows;
+    int64_t& begin = next[3 * sequence.replica + kind];
     states.clear();
-    for (const Tensor& tensor : out.hidden_states) states.push_back(tensor.Matrix().Rows(begin, rows));
-    RETURN_IF_ERROR(listener.OnHiddenStates(entries[b].sequence->index, first, states));
+    for (const auto& all : outputs.of_kind[kind].hidden_states.subspan(sequence.replica * tensors, tensors))
+      states.push_back(all.Rows(begin, rows));
+    begin += rows;
+    RETURN_IF_ERROR(listener.OnHiddenStates(sequence.index, sequence.processed + entry.rows - rows, states));
   }
   return {};
 }

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <vector>
 
-#include "plumbline/nn/logits_postprocess.h"
+#include "plumbline/nn/distributed_logits_postprocess.h"
 
 namespace plumbline {
 
 struct EngineOptions {
   int64_t chunk_size = 512;  // prompt rows a step; 0: the longest prompt whole
-  int64_t batch_size = 16;   // sequences in flight
+  int64_t batch_size = 16;   // sequences in flight on each replica
   int64_t page_size = 64;    // tokens a KV page; a multiple of 64
   int64_t kv_bytes = 0;      // the KV cache's limit; 0: what the machine has free
   // What the process may hold in all (memory_plan.h), instead of kv_bytes; 0: no limit.

@@ -3,43 +3,53 @@
 #include <algorithm>
 
 namespace plumbline {
-namespace {
 
-// Pages come from the system in slabs of about this size: few enough mappings, little memory reserved unused.
-constexpr int64_t kSlabBytes = int64_t{16} << 20;
+KvPagePool::KvPagePool(const KvPageGeometry& geometry, int64_t max_bytes)
+    : geometry_(geometry),
+      max_of_owner_(std::min<int64_t>(max_bytes / geometry.page_bytes / geometry.owners,
+                                      UINT32_MAX / geometry.owners - 2)),
+      owners_(geometry.owners) {}
 
-}  // namespace
+// Pages [first, first + count) that fall to `owner`.
+int64_t KvPagePool::Wanted(int owner, int64_t first, int64_t count) const {
+  const auto below = [&](int64_t end) { return (end + owners() - 1 - owner) / owners(); };
+  return below(first + count) - below(first);
+}
 
-KvPagePool::KvPagePool(const KvLayout& layout, int64_t max_bytes)
-    : layout_(layout), page_bytes_(layout.PageBytes()), max_pages_(max_bytes / page_bytes_) {}
-
-Result<bool> KvPagePool::Acquire(int64_t count, std::vector<void*>& pages) {
-  if (pages_in_use_ + count > max_pages_) return false;
-  while (static_cast<int64_t>(free_.size()) < count) {
-    const int64_t owned = pages_in_use_ + static_cast<int64_t>(free_.size());
-    const int64_t slab_pages = std::clamp<int64_t>(kSlabBytes / page_bytes_, 1, max_pages_ - owned);
-    ASSIGN_OR_RETURN(Buffer slab, Buffer::Allocate(slab_pages * page_bytes_));
-    // Handed out from the back: lower addresses first.
-    for (int64_t i = slab_pages - 1; i >= 0; --i)
-      free_.push_back(static_cast<char*>(slab.data()) + i * page_bytes_);
-    slabs_.push_back(std::move(slab));
+bool KvPagePool::Fits(int64_t first, int64_t count) const {
+  for (int owner = 0; owner < owners(); ++owner) {
+    if (owners_[owner].used + Wanted(owner, first, count) > max_of_owner_) return false;
   }
+  return true;
+}
+
+bool KvPagePool::Acquire(int64_t count, std::vector<uint32_t>& pages) {
+  if (!Fits(static_cast<int64_t>(pages.size()), count)) return false;
   for (int64_t i = 0; i < count; ++i) {
-    pages.push_back(free_.back());
-    free_.pop_back();
+    const uint32_t index = static_cast<uint32_t>(pages.size() % owners());
+    Owner& owner = owners_[index];
+    if (owner.free.empty()) {
+      pages.push_back(owner.next++ * owners() + index);
+    } else {
+      pages.push_back(owner.free.back());
+      owner.free.pop_back();
+    }
+    ++owner.used;
   }
   pages_in_use_ += count;
   return true;
 }
 
-void KvPagePool::Release(std::vector<void*>& pages) {
+void KvPagePool::Release(std::vector<uint32_t>& pages) {
   for (auto page = pages.rbegin(); page != pages.rend(); ++page) Release(*page);
   pages.clear();
 }
 
-void KvPagePool::Release(void* page) {
+void KvPagePool::Release(uint32_t page) {
+  Owner& owner = owners_[page % owners()];
+  owner.free.push_back(page);
+  --owner.used;
   --pages_in_use_;
-  free_.push_back(page);
 }
 
 }  // namespace plumbline

@@ -1,38 +1,55 @@
-// The pages of the KV cache: fixed-size pieces of memory handed out to sequences and taken back.
+// The ids of the pages of one replica's KV cache, handed out to sequences and taken back. The memory is on
+// the ranks (kv_page_memory.h): page i of every sequence lies on context-parallel rank i mod owners, which an
+// id tells too.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "plumbline/kernels/attention/kv_layout.h"
-#include "plumbline/tensor/buffer.h"
+#include "plumbline/base/status.h"
 
 namespace plumbline {
 
+struct KvPageGeometry {
+  int64_t page_size = 64;  // tokens
+  int64_t page_bytes = 0;  // of one page on all ranks that hold a part of it
+  int owners = 1;          // ranks that pages are dealt out to
+};
+
 class KvPagePool {
  public:
-  // Never holds more than max_bytes.
-  KvPagePool(const KvLayout& layout, int64_t max_bytes);
+  // Never hands out more than max_bytes.
+  KvPagePool(const KvPageGeometry& geometry, int64_t max_bytes);
 
-  const KvLayout& layout() const { return layout_; }
-  int64_t PagesFor(int64_t tokens) const { return (tokens + layout_.page_size - 1) / layout_.page_size; }
-  int64_t max_pages() const { return max_pages_; }
+  int64_t page_size() const { return geometry_.page_size; }
+  int64_t page_bytes() const { return geometry_.page_bytes; }
+  int owners() const { return geometry_.owners; }
+  int64_t PagesFor(int64_t tokens) const { return (tokens + page_size() - 1) / page_size(); }
   int64_t pages_in_use() const { return pages_in_use_; }
-  int64_t page_bytes() const { return page_bytes_; }
+  // Pages of the longest sequence that fits an empty pool.
+  int64_t max_pages() const { return max_of_owner_ * owners(); }
+  // Ids are below it, and never 0, which is nobody's page.
+  int64_t end_id() const { return (max_of_owner_ + 1) * owners(); }
 
-  // `count` pages appended to `pages`, or none and false where the pool has not that many free. Memory comes
-  // from the system as it is first needed; a refusal by the system is an error.
-  Result<bool> Acquire(int64_t count, std::vector<void*>& pages);
-  void Release(std::vector<void*>& pages);  // empties `pages`
-  void Release(void* page);
+  // Whether pages first, first + 1, ..., of a sequence, `count` of them, are free.
+  bool Fits(int64_t first, int64_t count) const;
+  // Appends them to `pages`, or none and false.
+  bool Acquire(int64_t count, std::vector<uint32_t>& pages);
+  void Release(std::vector<uint32_t>& pages);  // empties `pages`
+  void Release(uint32_t page);
 
  private:
-  KvLayout layout_;
-  int64_t page_bytes_;
-  int64_t max_pages_;
+  struct Owner {
+    std::vector<uint32_t> free;  // given back
+    int64_t used = 0;            // in use
+    uint32_t next = 1;           // slot that was never handed out
+  };
+  int64_t Wanted(int owner, int64_t first, int64_t count) const;
+
+  KvPageGeometry geometry_;
+  int64_t max_of_owner_;
   int64_t pages_in_use_ = 0;
-  std::vector<Buffer> slabs_;
-  std::vector<void*> free_;
+  std::vector<Owner> owners_;
 };
 
 }  // namespace plumbline

@@ -19,12 +19,12 @@ int64_t PageResultBytes(int64_t page_size) {
 
 }  // namespace
 
-MemoryPlan PlanMemory(const DecoderConfig& config, const KvLayout& kv, int64_t weight_bytes, int threads,
-                      const EngineOptions& options) {
+MemoryPlan PlanMemory(const DecoderConfig& config, const MemoryParts& parts, const EngineOptions& options) {
+  const int threads = parts.threads;
   const int64_t draft_rows = options.generates ? options.draft_rows : 0;
   const int64_t sampled = options.batch_size + draft_rows;
   const int64_t rows = sampled + Engine::StepRows(config, options, config.max_positions, threads, draft_rows);
-  MemoryPlan plan{.limit = options.memory_limit, .weight_bytes = weight_bytes};
+  MemoryPlan plan{.limit = options.memory_limit, .weight_bytes = parts.weight_bytes};
   plan.step_bytes = Engine::ScoringBytes(config, rows, threads);
   if (options.generates) plan.step_bytes += sampled * config.vocab * kFloat;
   // Rows of hidden states as they are captured and as they are returned.
@@ -32,7 +32,8 @@ MemoryPlan PlanMemory(const DecoderConfig& config, const KvLayout& kv, int64_t w
     const auto captured = std::max<int64_t>(1, static_cast<int64_t>(options.layers.size()));
     plan.step_bytes += 2 * captured * rows * config.hidden * kFloat;
   }
-  plan.page_bytes = kv.PageBytes() + (options.prefix_cache ? PageResultBytes(kv.page_size) : 0);
+  plan.step_bytes *= parts.ranks;
+  plan.page_bytes = parts.kv_page_bytes + (options.prefix_cache ? PageResultBytes(options.page_size) : 0);
   plan.pages = std::max<int64_t>(0, (plan.limit - plan.Needs(0)) / plan.page_bytes);
   return plan;
 }

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "plumbline/kernels/attention/kv_layout.h"
 #include "plumbline/nn/decoder_config.h"
 #include "plumbline/pipelines/engine_options.h"
 
@@ -29,8 +28,15 @@ struct MemoryPlan {
   }
 };
 
+// Of the model and its ranks in this process.
+struct MemoryParts {
+  int64_t weight_bytes = 0;
+  int64_t kv_page_bytes = 0;  // of one page on all ranks that hold a part of it
+  int ranks = 1;
+  int threads = 1;  // of each rank
+};
+
 // For `options.memory_limit`, whatever the requests are that these options allow.
-MemoryPlan PlanMemory(const DecoderConfig& config, const KvLayout& kv, int64_t weight_bytes, int threads,
-                      const EngineOptions& options);
+MemoryPlan PlanMemory(const DecoderConfig& config, const MemoryParts& parts, const EngineOptions& options);
 
 }  // namespace plumbline

@@ -11,22 +11,39 @@ namespace plumbline {
 namespace {
 
 TEST(KvPagePool, HandsOutUpToItsLimitAndTakesBack) {
-  const KvLayout layout{
-      .layers = 1, .kv_heads = 1, .head_dim = 8, .page_size = 64, .compute = Compute::kBf16};
-  KvPagePool pool(layout, 5 * layout.PageBytes() + 1);
+  KvPagePool pool({.page_size = 64, .page_bytes = 100}, 5 * 100 + 1);
   EXPECT_EQ(pool.max_pages(), 5);
   EXPECT_EQ(pool.PagesFor(65), 2);
-  std::vector<void*> a, b;
-  EXPECT_TRUE(pool.Acquire(3, a).value());
-  EXPECT_FALSE(pool.Acquire(3, b).value());
+  std::vector<uint32_t> a, b;
+  EXPECT_TRUE(pool.Acquire(3, a));
+  EXPECT_FALSE(pool.Acquire(3, b));
   EXPECT_TRUE(b.empty());
-  EXPECT_TRUE(pool.Acquire(2, b).value());
+  EXPECT_TRUE(pool.Acquire(2, b));
   a.insert(a.end(), b.begin(), b.end());
   std::sort(a.begin(), a.end());
   EXPECT_EQ(std::unique(a.begin(), a.end()), a.end());
+  EXPECT_GT(a.front(), 0u);
+  EXPECT_LT(a.back(), pool.end_id());
   pool.Release(a);
   EXPECT_EQ(pool.pages_in_use(), 0);
-  EXPECT_TRUE(pool.Acquire(5, b).value());
+  EXPECT_TRUE(pool.Acquire(5, b));
+}
+
+TEST(KvPagePool, DealsTheseOfASequenceOutToItsOwners) {
+  KvPagePool pool({.page_size = 64, .page_bytes = 100, .owners = 3}, 6 * 100);
+  std::vector<uint32_t> a, b;
+  ASSERT_TRUE(pool.Acquire(4, a));
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(a[i] % 3, i % 3);
+  // Two pages a rank: the first rank has none left, the others one each.
+  EXPECT_FALSE(pool.Fits(0, 1));
+  EXPECT_FALSE(pool.Acquire(1, b));
+  EXPECT_TRUE(pool.Fits(1, 2));
+  pool.Release(a[3]);
+  a.pop_back();
+  EXPECT_TRUE(pool.Acquire(3, b));
+  pool.Release(a);
+  pool.Release(b);
+  EXPECT_EQ(pool.pages_in_use(), 0);
 }
 
 Sequence MakeSequence(const Request& request, int64_t processed) {
@@ -58,21 +75,6 @@ TEST(PlanStep, GroupsRunsByKindWithinTheBudget) {
   EXPECT_EQ(plan[2].rows, 4);
   EXPECT_EQ(plan[3].sequence, &d);
   EXPECT_EQ(plan[3].rows, 2);  // what the budget leaves; nothing for e
-}
-
-TEST(PlanStep, StepInputsFollowThePlan) {
-  const Request request{.id = "s", .tokens = {5, 6, 7, 8}};
-  Sequence a = MakeSequence(request, 1), b = MakeSequence(request, 0);
-  const std::vector<StepEntry> plan{{&a, RowKind::kScore, 2}, {&b, RowKind::kScore, 1}};
-  StepInputs inputs;
-  inputs.Build(plan);
-  const DecoderStep step = inputs.Step();
-  EXPECT_EQ(std::vector<int32_t>(step.tokens.begin(), step.tokens.end()), (std::vector<int32_t>{6, 7, 5}));
-  EXPECT_EQ(std::vector<int32_t>(step.positions.begin(), step.positions.end()),
-            (std::vector<int32_t>{1, 2, 0}));
-  EXPECT_EQ(std::vector<int32_t>(step.batch.row_offsets.begin(), step.batch.row_offsets.end()),
-            (std::vector<int32_t>{0, 2, 3}));
-  EXPECT_EQ(step.batch.cache_lengths[0], 1);
 }
 
 TEST(MakeWindows, ScoreEveryTokenOnceWithTheStridesContext) {

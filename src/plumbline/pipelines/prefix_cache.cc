@@ -19,7 +19,7 @@ PrefixNode* PrefixCache::Use(PrefixNode* parent, std::span<const int32_t> tokens
   return node;
 }
 
-PrefixNode* PrefixCache::Insert(PrefixNode* parent, std::span<const int32_t> tokens, void* page) {
+PrefixNode* PrefixCache::Insert(PrefixNode* parent, std::span<const int32_t> tokens, uint32_t page) {
   auto node = std::make_unique<PrefixNode>();
   node->parent = parent;
   node->page = page;
@@ -43,12 +43,12 @@ void PrefixCache::Release(std::vector<PrefixNode*>& prefix) {
   prefix.clear();
 }
 
-void* PrefixCache::Evict() {
-  if (idle_.empty()) return nullptr;
+uint32_t PrefixCache::Evict() {
+  if (idle_.empty()) return 0;
   PrefixNode* node = idle_.front();
   PLUMBLINE_CHECK(node->children.empty());
   idle_.pop_front();
-  void* page = node->page;
+  const uint32_t page = node->page;
   ChildrenOf(node->parent).erase(node->place);
   return page;
 }

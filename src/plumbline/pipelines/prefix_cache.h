@@ -35,7 +35,7 @@ struct PrefixNode {
   using Children = std::map<std::vector<int32_t>, std::unique_ptr<PrefixNode>, TokensLess>;
 
   PrefixNode* parent = nullptr;  // null: the first page of a prefix
-  void* page = nullptr;
+  uint32_t page = 0;
   std::optional<PageResults> results;
   Children children;
   Children::iterator place;               // among its parent's children
@@ -50,15 +50,15 @@ class PrefixCache {
   PrefixNode* Use(PrefixNode* parent, std::span<const int32_t> tokens);
 
   // Takes the ownership of `page`; no page with these tokens is there yet. The caller becomes a user of it.
-  PrefixNode* Insert(PrefixNode* parent, std::span<const int32_t> tokens, void* page);
+  PrefixNode* Insert(PrefixNode* parent, std::span<const int32_t> tokens, uint32_t page);
 
   // One user less of each of a prefix's pages, in order from the first; empties `prefix`.
   void Release(std::vector<PrefixNode*>& prefix);
   void Release(PrefixNode* node);
 
   int64_t idle_pages() const { return static_cast<int64_t>(idle_.size()); }
-  // Forgets the idle page that was used longest ago and returns it; null where none is idle.
-  void* Evict();
+  // Forgets the idle page that was used longest ago and returns it; 0 where none is idle.
+  uint32_t Evict();
 
  private:
   PrefixNode::Children& ChildrenOf(PrefixNode* parent) {

@@ -13,16 +13,13 @@ class PrefixCacheTest : public testing::Test {
     for (const auto& [tokens, page] : pages) {
       PrefixNode* parent = prefix.empty() ? nullptr : prefix.back();
       PrefixNode* node = cache_.Use(parent, tokens);
-      prefix.push_back(node != nullptr ? node : cache_.Insert(parent, tokens, &memory_[page]));
+      prefix.push_back(node != nullptr ? node
+                                       : cache_.Insert(parent, tokens, static_cast<uint32_t>(page + 1)));
     }
     return prefix;
   }
-  int Evicted() {
-    void* page = cache_.Evict();
-    return page == nullptr ? -1 : static_cast<int>(static_cast<char*>(page) - memory_);
-  }
+  int Evicted() { return static_cast<int>(cache_.Evict()) - 1; }
 
-  char memory_[16];
   PrefixCache cache_;
 };
 

@@ -1,7 +1,6 @@
 #include "plumbline/pipelines/prefix_reuse.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace plumbline {
@@ -20,7 +19,7 @@ PrefixNode* LastNode(const Sequence& sequence) {
 // The page's first token that can have a result: the very first of a sequence has none.
 int64_t FirstResult(int64_t page, int64_t page_size) { return std::max<int64_t>(1, page * page_size); }
 
-void ReplacePage(KvPagePool& pool, Sequence& sequence, int64_t index, void* page) {
+void ReplacePage(KvPagePool& pool, Sequence& sequence, int64_t index, uint32_t page) {
   pool.Release(sequence.pages[index]);
   sequence.pages[index] = page;
 }
@@ -28,10 +27,7 @@ void ReplacePage(KvPagePool& pool, Sequence& sequence, int64_t index, void* page
 }  // namespace
 
 PrefixReuse::PrefixReuse(const KvPagePool& pool, bool enabled, int64_t max_idle_bytes)
-    : page_size_(pool.layout().page_size),
-      page_bytes_(pool.page_bytes()),
-      max_idle_pages_(max_idle_bytes / pool.page_bytes()),
-      enabled_(enabled) {}
+    : page_size_(pool.page_size()), max_idle_pages_(max_idle_bytes / pool.page_bytes()), enabled_(enabled) {}
 
 // Whether the page brings what the sequence wants of its tokens. Of tokens before score_from nothing is
 // wanted.
@@ -41,25 +37,25 @@ bool PrefixReuse::Suffices(const PrefixNode& node, const Sequence& sequence) con
   return node.results.has_value() && node.results->top_k >= sequence.result.top_k;
 }
 
-Result<bool> PrefixReuse::Acquire(KvPagePool& pool, int64_t count, std::vector<void*>& pages) {
+bool PrefixReuse::Acquire(KvPagePool& pool, int64_t count, std::vector<uint32_t>& pages) {
+  const int64_t first = static_cast<int64_t>(pages.size());
   const int64_t missing = pool.pages_in_use() + count - pool.max_pages();
   if (missing > cache_.idle_pages()) return false;
-  for (int64_t i = 0; i < missing; ++i) pool.Release(cache_.Evict());
+  while (!pool.Fits(first, count) && cache_.idle_pages() > 0) pool.Release(cache_.Evict());
   return pool.Acquire(count, pages);
 }
 
-Result<bool> PrefixReuse::Admit(KvPagePool& pool, Sequence& sequence, int64_t length, bool alone) {
+bool PrefixReuse::Admit(KvPagePool& pool, Sequence& sequence, int64_t length, bool alone) {
   const int64_t pages = pool.PagesFor(length);
   Extend(pool, sequence);
   // The last known page may have to be copied: Start says.
   const int64_t shared = std::max<int64_t>(0, Pages(sequence) - 1);
   for (int64_t i = 0; i < shared; ++i) sequence.pages.push_back(sequence.prefix[i]->page);
-  ASSIGN_OR_RETURN(const bool fits, Acquire(pool, pages - shared, sequence.pages));
-  if (fits) return true;
+  if (Acquire(pool, pages - shared, sequence.pages)) return true;
   sequence.pages.clear();
   cache_.Release(sequence.prefix);
   // The page to copy can be the one too many. Without a prefix all that is idle can be given up.
-  return alone ? Acquire(pool, pages, sequence.pages) : Result<bool>(false);
+  return alone && Acquire(pool, pages, sequence.pages);
 }
 
 void PrefixReuse::Extend(KvPagePool& pool, Sequence& sequence) {
@@ -87,7 +83,7 @@ bool PrefixReuse::Awaits(const Sequence& sequence, const Sequence& earlier) cons
                     earlier.result.tokens.begin());
 }
 
-int64_t PrefixReuse::Start(KvPagePool& pool, Sequence& sequence) {
+int64_t PrefixReuse::Start(KvPagePool& pool, Sequence& sequence, std::vector<PageCopy>& copies) {
   sequence.started = true;
   if (sequence.prefix.empty()) return 0;
   const int64_t last = Pages(sequence) - 1, known = (last + 1) * page_size_;
@@ -101,7 +97,7 @@ int64_t PrefixReuse::Start(KvPagePool& pool, Sequence& sequence) {
     ReplacePage(pool, sequence, last, sequence.prefix[last]->page);
   } else {
     // A row of the last page runs again: in a copy, since others read the page.
-    std::memcpy(sequence.pages[last], sequence.prefix[last]->page, page_bytes_);
+    copies.push_back({.from = sequence.prefix[last]->page, .to = sequence.pages[last]});
     cache_.Release(sequence.prefix.back());
     sequence.prefix.pop_back();
   }

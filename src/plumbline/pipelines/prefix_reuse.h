@@ -16,6 +16,11 @@
 
 namespace plumbline {
 
+// Pages of one replica.
+struct PageCopy {
+  uint32_t from = 0, to = 0;
+};
+
 class PrefixReuse {
  public:
   // Results are cached with at most this many alternatives a token: more would outgrow the keys and values.
@@ -26,7 +31,7 @@ class PrefixReuse {
 
   // Gives the sequence, whose request, result and reads_prefix are set, the pages of `length` tokens, those
   // of a known prefix among them; false where memory does not suffice now. `alone`: no other is running.
-  Result<bool> Admit(KvPagePool& pool, Sequence& sequence, int64_t length, bool alone);
+  bool Admit(KvPagePool& pool, Sequence& sequence, int64_t length, bool alone);
 
   // Looks on for a prefix of a sequence that has not started.
   void Extend(KvPagePool& pool, Sequence& sequence);
@@ -35,8 +40,9 @@ class PrefixReuse {
   bool Awaits(const Sequence& sequence, const Sequence& earlier) const;
 
   // The sequence runs from now on: sets what it has processed and the results it needs not compute. Returns
-  // the rows this saves.
-  int64_t Start(KvPagePool& pool, Sequence& sequence);
+  // the rows this saves. A page whose contents the sequence needs in a page of its own is added to `copies`,
+  // to be copied before the next step.
+  int64_t Start(KvPagePool& pool, Sequence& sequence, std::vector<PageCopy>& copies);
 
   // After a step: the pages that the sequence has filled become known, with their results.
   void Publish(KvPagePool& pool, Sequence& sequence);
@@ -46,12 +52,11 @@ class PrefixReuse {
 
  private:
   bool Suffices(const PrefixNode& node, const Sequence& sequence) const;
-  Result<bool> Acquire(KvPagePool& pool, int64_t count, std::vector<void*>& pages);
+  bool Acquire(KvPagePool& pool, int64_t count, std::vector<uint32_t>& pages);
   void TakeResults(Sequence& sequence) const;
   void GiveResults(const Sequence& sequence, int64_t page, PrefixNode& node) const;
 
   int64_t page_size_;
-  int64_t page_bytes_;
   int64_t max_idle_pages_;
   bool enabled_;
   PrefixCache cache_;

@@ -1,5 +1,6 @@
 #include "plumbline/pipelines/runtime.h"
 
+#include <set>
 #include <utility>
 
 #include "plumbline/base/memory.h"
@@ -15,6 +16,7 @@ Result<std::unique_ptr<Runtime>> Runtime::Load(const std::string& path, const Ru
   // The tokenizer first: it is small, and what is wrong with it should be known before weights are packed.
   const ModelSource source(*runtime->checkpoint_);
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadDecoderConfig(source));
+  RETURN_IF_ERROR(CheckDegrees(config, options.degrees));
   ASSIGN_OR_RETURN(runtime->tokenizer_, LoadTokenizer(*runtime->checkpoint_, config.vocab));
   ASSIGN_OR_RETURN(runtime->stop_ids_, LoadStopIds(*runtime->checkpoint_));
   ReleaseFreeHeap();
@@ -25,23 +27,85 @@ Result<std::unique_ptr<Runtime>> Runtime::Load(const std::string& path, const Ru
                           options.memory_limit, packed, path);
     }
   }
-  ASSIGN_OR_RETURN(Decoder decoder,
-                   LoadDecoder(runtime->context(), *runtime->checkpoint_, options.compute, progress));
-  runtime->decoder_ = std::make_shared<const Decoder>(std::move(decoder));
+  if (options.launcher == Launcher::kMpi)
+    return InvalidInput("--launcher: got mpi, want local (this build has no MPI)");
+  RETURN_IF_ERROR(runtime->LoadLocal(progress));
   runtime->checkpoint_->ForgetContents();
   ReleaseFreeHeap();
   return runtime;
 }
 
-std::unique_ptr<Runtime> Runtime::With(int threads, Isa isa) const {
-  std::unique_ptr<Runtime> other(
-      new Runtime(RuntimeOptions{.compute = options_.compute, .threads = threads, .isa = isa}));
+// Every rank's weights are packed by all threads, one rank after the other.
+Status Runtime::LoadLocal(const LoadProgress& progress) {
+  ThreadPool pool(options_.threads * options_.degrees.Ranks());
+  std::vector<const Decoder*> loaded;
+  for (int rank = 0; rank < options_.degrees.Ranks(); ++rank) {
+    ASSIGN_OR_RETURN(
+        Decoder decoder,
+        LoadDecoder(
+            {pool, options_.isa}, *checkpoint_,
+            {.compute = options_.compute, .degrees = options_.degrees, .rank = rank, .loaded = loaded},
+            progress));
+    decoders_.push_back(std::make_shared<const Decoder>(std::move(decoder)));
+    loaded.push_back(decoders_.back().get());
+  }
+  ASSIGN_OR_RETURN(ranks_, RankGroup::StartLocal(decoders_, options_.threads, options_.isa));
+  return {};
+}
+
+std::unique_ptr<Runtime> Runtime::Copy(const RuntimeOptions& options) const {
+  std::unique_ptr<Runtime> other(new Runtime(options));
   other->checkpoint_ = checkpoint_;
-  other->decoder_ = decoder_;
   other->tokenizer_ = tokenizer_;
   other->stop_ids_ = stop_ids_;
   other->sha256_ = sha256_;
   return other;
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::With(int threads, Isa isa) const {
+  RuntimeOptions options = options_;
+  options.threads = threads;
+  options.isa = isa;
+  std::unique_ptr<Runtime> other = Copy(options);
+  other->decoders_ = decoders_;
+  ASSIGN_OR_RETURN(other->ranks_, RankGroup::StartLocal(decoders_, threads, isa));
+  return other;
+}
+
+Result<std::unique_ptr<Runtime>> Runtime::With(const ParallelDegrees& degrees, int threads) const {
+  RETURN_IF_ERROR(CheckDegrees(config(), degrees));
+  RuntimeOptions options = options_;
+  options.degrees = degrees;
+  options.threads = threads;
+  std::unique_ptr<Runtime> other = Copy(options);
+  RETURN_IF_ERROR(other->LoadLocal(nullptr));
+  return other;
+}
+
+int64_t Runtime::WeightBytes() const {
+  int64_t bytes = 0;
+  std::set<const void*> layers;
+  for (const auto& decoder : decoders_)
+    bytes += decoder->WeightBytes(/*with_layers=*/layers.insert(decoder->layers.get()).second);
+  return bytes;
+}
+
+int64_t Runtime::EmbeddingBytes() const {
+  int64_t bytes = 0;
+  for (const auto& decoder : decoders_)
+    bytes += decoder->embedding.weight != nullptr ? decoder->embedding.weight->bytes() : 0;
+  return bytes;
+}
+
+int64_t Runtime::KvPageBytes(int64_t page_size) const {
+  int64_t bytes = 0;
+  for (int tensor = 0; tensor < options_.degrees.tp; ++tensor) {
+    KvLayout layout = decoder().Kv(page_size);
+    layout.layers = config().layers;
+    layout.kv_heads = KvHeadsOf(config(), options_.degrees.tp, tensor).size();
+    bytes += layout.PageBytes();
+  }
+  return bytes;
 }
 
 Result<const Tokenizer*> Runtime::RequireTokenizer() const {

@@ -22,7 +22,8 @@ struct Sequence {
   const Request* request = nullptr;
   RequestResult result;   // result.tokens is the sequence so far
   int64_t processed = 0;  // tokens in the cache
-  std::vector<void*> pages;
+  std::vector<uint32_t> pages;
+  int replica = 0;  // whose pages they are
   // Leading pages that belong to the prefix cache (until the sequence has started: what is known of its
   // prefix).
   std::vector<PrefixNode*> prefix;

@@ -1,11 +1,11 @@
 // Which rows of which sequences a step runs, laid out for the decoder.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "plumbline/nn/step.h"
 #include "plumbline/pipelines/sequence.h"
 
 namespace plumbline {
@@ -21,18 +21,11 @@ struct StepEntry {
 // sampled, then silent.
 void PlanStep(std::span<Sequence* const> sequences, int64_t row_budget, std::vector<StepEntry>& entries);
 
-// The arrays a DecoderStep refers to, rebuilt each step without allocating once they have grown.
-class StepInputs {
- public:
-  void Build(std::span<const StepEntry> entries);
-  DecoderStep Step() const;
-  std::span<const uint32_t> row_offsets() const { return row_offsets_u32_; }
-  int64_t rows() const { return static_cast<int64_t>(tokens_.size()); }
-
- private:
-  std::vector<int32_t> tokens_, positions_, row_offsets_, cache_lengths_;
-  std::vector<uint32_t> row_offsets_u32_;
-  std::vector<void* const*> pages_;
+// What runs at once on all replicas. A step is one of these, or several that follow one another through the
+// pipeline's stages.
+struct MicroBatch {
+  std::vector<StepEntry> entries;              // replica after replica
+  std::vector<std::array<int64_t, 3>> copies;  // (replica, from, to): pages to copy first
 };
 
 }  // namespace plumbline

@@ -126,7 +126,7 @@ Result<VerifyReport> Verify(const Runtime& runtime, const std::atomic<bool>* can
   VerifyAnswers reference;
   VerifyDigests reference_digests;
   for (const VerifyCase& how : VerifyCases(runtime.options())) {
-    const std::unique_ptr<Runtime> other = runtime.With(how.threads, how.isa);
+    ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> other, runtime.With(how.threads, how.isa));
     ASSIGN_OR_RETURN(VerifyCaseReport done,
                      RunAndCompare(*other, how, cancelled, reference, reference_digests));
     if (!done.difference.empty() && report.ok) {

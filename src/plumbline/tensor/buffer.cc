@@ -11,16 +11,23 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 }  // namespace
 
-Result<Buffer> Buffer::Allocate(int64_t bytes) {
+Result<Buffer> Buffer::Map(int64_t bytes, int flags, bool huge_pages) {
   PLUMBLINE_CHECK(bytes >= 0);
   Buffer buffer;
   if (bytes == 0) return buffer;
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (data == MAP_FAILED) return Failed("memory: got no {} bytes from the system", bytes);
-  if (bytes >= kHugePage) madvise(data, bytes, MADV_HUGEPAGE);  // advice only: a refusal changes nothing
+  // Advice only: a refusal changes nothing.
+  if (bytes >= kHugePage) madvise(data, bytes, huge_pages ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   buffer.data_ = data;
   buffer.bytes_ = bytes;
   return buffer;
+}
+
+Result<Buffer> Buffer::Allocate(int64_t bytes) { return Map(bytes, 0, /*huge_pages=*/true); }
+
+Result<Buffer> Buffer::Reserve(int64_t bytes, bool huge_pages) {
+  return Map(bytes, MAP_NORESERVE, huge_pages);
 }
 
 void Buffer::Release() {

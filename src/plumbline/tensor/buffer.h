@@ -28,6 +28,8 @@ class Buffer {
   // Zero-filled. Pages are touched lazily by the operating system. Fails, with the number of bytes, where
   // the system has no memory.
   static Result<Buffer> Allocate(int64_t bytes);
+  // The same for more than will ever be touched: address space without a promise of memory.
+  static Result<Buffer> Reserve(int64_t bytes, bool huge_pages);
 
   void* data() { return data_; }
   const void* data() const { return data_; }
@@ -43,6 +45,7 @@ class Buffer {
   }
 
  private:
+  static Result<Buffer> Map(int64_t bytes, int flags, bool huge_pages);
   void Release();
   void* data_ = nullptr;
   int64_t bytes_ = 0;

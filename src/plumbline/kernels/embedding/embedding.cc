@@ -5,10 +5,11 @@
 
 namespace plumbline {
 
-void Embed(const KernelContext& context, const PackedWeight& table, std::span<const int32_t> ids,
-           MatrixView<float> out) {
+void Embed(const KernelContext& context, const PackedWeight& table, std::span<const int64_t> ids,
+           int64_t first_id, MatrixView<float> out) {
   PLUMBLINE_CHECK(out.cols == table.k() && out.rows == static_cast<int64_t>(ids.size()));
-  context.pool.ParallelFor(out.rows, [&](int64_t i, int) { ReadPackedRow(table, ids[i], out.Row(i)); });
+  context.pool.ParallelFor(out.rows,
+                           [&](int64_t i, int) { ReadPackedRow(table, ids[i] - first_id, out.Row(i)); });
 }
 
 }  // namespace plumbline

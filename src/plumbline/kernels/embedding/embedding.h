@@ -1,5 +1,6 @@
-// out[i, :] = table[ids[i], :] as float32: the value of each element is the packed weight's (its dequantised
-// float32, rounded to bf16 where the compute type is bf16), so a tied and an untied table give the same bits.
+// out[i, :] = table[ids[i] - first_id, :] as float32: the value of each element is the packed weight's (its
+// dequantised float32, rounded to bf16 where the compute type is bf16), so a tied and an untied table give
+// the same bits.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,9 @@
 
 namespace plumbline {
 
-// table [vocab, hidden], ids [tokens] each in [0, vocab), out [tokens, hidden].
-void Embed(const KernelContext& context, const PackedWeight& table, std::span<const int32_t> ids,
-           MatrixView<float> out);
+// table [rows, hidden] holds the rows of ids first_id, first_id + 1, ...; ids [tokens] each among them, out
+// [tokens, hidden].
+void Embed(const KernelContext& context, const PackedWeight& table, std::span<const int64_t> ids,
+           int64_t first_id, MatrixView<float> out);
 
 }  // namespace plumbline

@@ -164,7 +164,7 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
   ASSIGN_OR_RETURN(weight.buffer_, Buffer::Allocate(weight.bytes() + kPanelSlack));
 
   const auto* rows = static_cast<const uint8_t*>(source.data);
-  const int64_t row_bytes = ByteSize(source.dtype, weight.k_);
+  const int64_t row_bytes = source.RowBytes();
   std::atomic<bool> plain = true;
   const auto pack_panel = [&](int64_t p) {
     PanelSource from = {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "plumbline/base/status.h"
-#include "plumbline/nn/logits_postprocess.h"
+#include "plumbline/nn/distributed_logits_postprocess.h"
 #include "plumbline/pipelines/contract/input_tensor.h"
 #include "plumbline/pipelines/contract/kv_cache_params.h"
 

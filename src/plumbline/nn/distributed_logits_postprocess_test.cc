@@ -1,4 +1,4 @@
-#include "plumbline/nn/logits_postprocess.h"
+#include "plumbline/nn/distributed_logits_postprocess.h"
 
 #include <gtest/gtest.h>
 
@@ -6,8 +6,10 @@
 #include <cstring>
 #include <random>
 
+#include "plumbline/comm/local/local_group.h"
 #include "plumbline/kernels/logprobs/logprobs.h"
 #include "plumbline/kernels/math/scalar_math.h"
+#include "plumbline/nn/rank_groups.h"
 
 namespace plumbline {
 namespace {
@@ -30,8 +32,13 @@ class LogitsPostprocessTest : public testing::Test {
     fill(norm_.weight, kHidden);
     const RawTensor raw{
         .name = "head", .dtype = DType::kF32, .shape = {kVocab, kHidden}, .data = head_weight_.data()};
+    head_ = {.vocab = kVocab, .hidden = kHidden, .compute = Compute::kF32, .ids = {0, kVocab}};
     head_.weight =
         std::make_shared<PackedWeight>(PackedWeight::Pack(context_, raw, Compute::kF32, 256).value());
+  }
+
+  Result<LogitsPostprocessOutputs> Run(const LogitsPostprocessInputs& in) {
+    return distributed_logits_postprocess(groups_.Context(context_), in, workspace_);
   }
 
   LogitsPostprocessInputs Inputs() const {
@@ -62,11 +69,13 @@ class LogitsPostprocessTest : public testing::Test {
     return logits;
   }
 
-  void ExpectRows(const Tensor& logits, const std::vector<int64_t>& rows, const LogitsPostprocessInputs& in) {
-    ASSERT_EQ(logits.shape(), (std::vector<int64_t>{static_cast<int64_t>(rows.size()), kVocab}));
+  void ExpectRows(MatrixView<const float> logits, const std::vector<int64_t>& rows,
+                  const LogitsPostprocessInputs& in) {
+    ASSERT_EQ(logits.rows, std::ssize(rows));
+    ASSERT_EQ(logits.cols, kVocab);
     for (size_t i = 0; i < rows.size(); ++i) {
       const std::vector<float> want = RowLogits(rows[i], in);
-      ASSERT_EQ(std::memcmp(logits.Matrix().Row(i), want.data(), kVocab * sizeof(float)), 0) << "row " << i;
+      ASSERT_EQ(std::memcmp(logits.Row(i), want.data(), kVocab * sizeof(float)), 0) << "row " << i;
     }
   }
 
@@ -77,6 +86,9 @@ class LogitsPostprocessTest : public testing::Test {
   std::vector<float> h_, head_weight_;
   FinalNorm norm_;
   LmHead head_;
+  std::vector<std::unique_ptr<Communicator>> world_ = MakeLocalGroup(1);
+  RankGroups groups_ = RankGroups::Split(*world_[0], {}).value();
+  LogitsWorkspace workspace_;
 };
 
 TEST_F(LogitsPostprocessTest, EveryLogitsModeGivesItsRowsAndOffsets) {
@@ -84,27 +96,30 @@ TEST_F(LogitsPostprocessTest, EveryLogitsModeGivesItsRowsAndOffsets) {
   offsets_ = {0, 3, 5, 9};
   in.input_row_offsets = offsets_;
   {
-    const auto out = logits_postprocess(context_, in).value();
+    const auto out = Run(in).value();
     ExpectRows(*out.last_logits, {2, 4, 8}, in);
     EXPECT_EQ(out.Tuple().size(), 1u);
   }
   in.return_logits = ReturnLogits::kVariable;
   in.return_n_logits = 2;
   {
-    const auto out = logits_postprocess(context_, in).value();
+    const auto out = Run(in).value();
     ExpectRows(*out.last_logits, {2, 4, 8}, in);
     ExpectRows(*out.logits, {1, 2, 3, 4, 7, 8}, in);
-    ASSERT_EQ(out.offsets->dtype(), DType::kI64);
-    for (int64_t b = 0; b < 4; ++b) EXPECT_EQ(out.offsets->As<int64_t>()[b], 2 * b);
-    EXPECT_EQ(out.Tuple(), (std::vector<const Tensor*>{&*out.last_logits, &*out.logits, &*out.offsets}));
+    for (int64_t b = 0; b < 4; ++b) EXPECT_EQ((*out.variable_offsets)[b], 2 * b);
+    const auto tuple = out.Tuple();
+    ASSERT_EQ(tuple.size(), 3u);
+    EXPECT_EQ(tuple[0].data, out.last_logits->data);
+    EXPECT_EQ(tuple[1].data, out.logits->data);
+    EXPECT_EQ(tuple[2].dtype, DType::kI64);
   }
   in.return_logits = ReturnLogits::kAll;
   {
-    const auto out = logits_postprocess(context_, in).value();
+    const auto out = Run(in).value();
     ExpectRows(*out.last_logits, {2, 4, 8}, in);
     ExpectRows(*out.logits, {0, 1, 2, 3, 4, 5, 6, 7, 8}, in);
-    ASSERT_EQ(out.offsets->dtype(), DType::kU32);
-    for (size_t b = 0; b < 4; ++b) EXPECT_EQ(out.offsets->As<uint32_t>()[b], offsets_[b]);
+    for (size_t b = 0; b < 4; ++b) EXPECT_EQ((*out.all_offsets)[b], offsets_[b]);
+    EXPECT_EQ(out.Tuple()[2].dtype, DType::kU32);
   }
 }
 
@@ -119,28 +134,28 @@ TEST_F(LogitsPostprocessTest, HiddenStateModesAppendTheirTensors) {
     in.capture_hidden_states = captures;
     const auto run = [&](ReturnHiddenStates mode) {
       in.return_hidden_states = mode;
-      auto out = logits_postprocess(context_, in).value();
+      const auto out = Run(in).value();
       EXPECT_EQ(out.Tuple().size(), prefix + out.hidden_states.size());
-      return std::move(out.hidden_states);
+      return std::vector(out.hidden_states.begin(), out.hidden_states.end());
     };
     EXPECT_TRUE(run(ReturnHiddenStates::kNone).empty());
     for (ReturnHiddenStates mode : {ReturnHiddenStates::kLast, ReturnHiddenStates::kLastPerDevice}) {
       const auto states = run(mode);
       ASSERT_EQ(states.size(), 1u);
-      ASSERT_EQ(states[0].shape(), (std::vector<int64_t>{3, kHidden}));
+      ASSERT_EQ(states[0].rows, 3);
       // Before the norm, although the logits come from behind it.
-      EXPECT_EQ(std::memcmp(states[0].Matrix().Row(1), h_.data() + 3 * kHidden, kHidden * sizeof(float)), 0);
+      EXPECT_EQ(std::memcmp(states[0].Row(1), h_.data() + 3 * kHidden, kHidden * sizeof(float)), 0);
     }
     const auto all = run(ReturnHiddenStates::kAll);
     ASSERT_EQ(all.size(), 1u);
-    EXPECT_EQ(std::memcmp(all[0].Matrix().data, h_.data(), h_.size() * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(all[0].data, h_.data(), h_.size() * sizeof(float)), 0);
     const auto normalized = run(ReturnHiddenStates::kAllNormalized);
     std::vector<float> want(h_.size());
     norm_.Apply(context_, in.h, {want.data(), kRows, kHidden});
-    EXPECT_EQ(std::memcmp(normalized[0].Matrix().data, want.data(), want.size() * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(normalized[0].data, want.data(), want.size() * sizeof(float)), 0);
     const auto layers = run(ReturnHiddenStates::kSelectedLayers);
     ASSERT_EQ(layers.size(), 2u);
-    EXPECT_EQ(layers[1].Matrix().Row(8)[kHidden - 1], 0.5f);
+    EXPECT_EQ(layers[1].Row(8)[kHidden - 1], 0.5f);
   }
 }
 
@@ -150,18 +165,17 @@ TEST_F(LogitsPostprocessTest, ScalesThenCapsThenMasksThePaddedTail) {
   in.logits_scaling = 3.0f;
   in.logit_softcapping = 5.0f;
   in.unpadded_vocab = 2050;
-  const auto out = logits_postprocess(context_, in).value();
+  const auto out = Run(in).value();
   ExpectRows(*out.logits, {0, 1, 2, 3, 4, 5, 6, 7, 8}, in);
-  EXPECT_EQ(out.last_logits->Matrix().Row(0)[2050], -INFINITY);
-  EXPECT_LT(std::fabs(out.last_logits->Matrix().Row(0)[2049]), 5.0f);
+  EXPECT_EQ(out.last_logits->Row(0)[2050], -INFINITY);
+  EXPECT_LT(std::fabs(out.last_logits->Row(0)[2049]), 5.0f);
 }
 
 // Gathers tiles into a matrix, and the logits of chosen ids.
 class MatrixSink : public LogitsSink {
  public:
   MatrixSink(MatrixView<float> out, std::vector<int32_t> ids) : out_(out), ids_(std::move(ids)) {}
-  std::span<const int32_t> BeginRows(int64_t begin, int64_t end, int64_t vocab) override {
-    EXPECT_EQ(vocab, kVocab);
+  std::span<const int32_t> BeginRows(int64_t begin, int64_t end) override {
     begin_ = begin;
     return std::span(ids_).subspan(begin, end - begin);
   }
@@ -173,7 +187,10 @@ class MatrixSink : public LogitsSink {
       std::copy_n(logits.Row(r), logits.cols, out_.Row(begin_ + r) + tile * kVocabTile);
     }
   }
-  void EndRows() override { ++blocks; }
+  Status EndRows() override {
+    ++blocks;
+    return {};
+  }
   std::vector<float> chosen;
   int blocks = 0;
 
@@ -192,10 +209,10 @@ TEST_F(LogitsPostprocessTest, StreamedTilesAreTheMaterialisedBits) {
   std::vector<float> streamed(kRows * kVocab);
   MatrixSink sink({streamed.data(), kRows, kVocab}, ids);
   in.sink = &sink;
-  EXPECT_TRUE(logits_postprocess(context_, in).value().Tuple().empty());
+  EXPECT_TRUE(Run(in).value().Tuple().empty());
   in.sink = nullptr;
-  const auto whole = logits_postprocess(context_, in).value();
-  EXPECT_EQ(std::memcmp(streamed.data(), whole.logits->Matrix().data, streamed.size() * sizeof(float)), 0);
+  const auto whole = Run(in).value();
+  EXPECT_EQ(std::memcmp(streamed.data(), whole.logits->data, streamed.size() * sizeof(float)), 0);
   ASSERT_EQ(sink.chosen.size(), ids.size());
   for (size_t r = 0; r < ids.size(); ++r) EXPECT_EQ(sink.chosen[r], streamed[r * kVocab + ids[r]]) << r;
   EXPECT_EQ(sink.blocks, 1);
@@ -207,17 +224,18 @@ TEST_F(LogitsPostprocessTest, EmptyBatchGivesEmptyTensors) {
   in.h = MatrixView<const float>(h_.data(), 0, kHidden);
   in.input_row_offsets = none;
   in.return_logits = ReturnLogits::kVariable;
-  const auto out = logits_postprocess(context_, in).value();
-  EXPECT_EQ(out.last_logits->shape(), (std::vector<int64_t>{0, kVocab}));
-  EXPECT_EQ(out.offsets->shape(), std::vector<int64_t>{1});
-  EXPECT_EQ(out.offsets->As<int64_t>()[0], 0);
+  const auto out = Run(in).value();
+  EXPECT_EQ(out.last_logits->rows, 0);
+  EXPECT_EQ(out.last_logits->cols, kVocab);
+  ASSERT_EQ(out.variable_offsets->size(), 1u);
+  EXPECT_EQ((*out.variable_offsets)[0], 0);
 }
 
 TEST_F(LogitsPostprocessTest, RefusesWhatItCannotDoBeforeComputing) {
   const auto error = [&](auto change) {
     LogitsPostprocessInputs in = Inputs();
     change(in);
-    const auto out = logits_postprocess(context_, in);
+    const auto out = Run(in);
     return out ? std::string("accepted") : out.error().message;
   };
   using In = LogitsPostprocessInputs;
@@ -225,7 +243,7 @@ TEST_F(LogitsPostprocessTest, RefusesWhatItCannotDoBeforeComputing) {
   EXPECT_EQ(error([&](In& in) { in.input_row_offsets = zero_length; }),
             "input_row_offsets: got 3 then 3, want at least one row (sequence 1)");
   EXPECT_EQ(error([&](In& in) { in.input_row_offsets = too_short; }),
-            "input_row_offsets: got 0 to 3, want 0 to the 9 rows of h");
+            "h: got 9 rows, want the 3 of input_row_offsets");
   EXPECT_NE(error([&](In& in) { in.input_row_offsets = no_offsets; }), "accepted");
   const auto variable = [&](int64_t n) {
     return error([n](In& in) {

@@ -1,0 +1,32 @@
+// The groups that one rank talks in, split from the world of all ranks.
+#pragma once
+
+#include <memory>
+
+#include "plumbline/nn/rank_context.h"
+
+namespace plumbline {
+
+class RankGroups {
+ public:
+  // Every rank of `world`, which outlives the groups, calls it at once. `shard` is this rank's.
+  static Result<RankGroups> Split(Communicator& world, const DecoderShard& shard);
+
+  RankContext Context(const KernelContext& kernel) const {
+    return {.kernel = kernel,
+            .shard = shard_,
+            .tensor = *tensor_,
+            .context = *context_,
+            .data = *data_,
+            .stage = *stage_,
+            .pipeline = *pipeline_,
+            .world = *world_};
+  }
+
+ private:
+  DecoderShard shard_;
+  Communicator* world_ = nullptr;
+  std::unique_ptr<Communicator> tensor_, context_, data_, stage_, pipeline_;
+};
+
+}  // namespace plumbline

@@ -1,0 +1,297 @@
+#include "plumbline/pipelines/rank_executor.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "plumbline/pipelines/contract/decoder_message.h"
+#include "plumbline/pipelines/declared_step.h"
+#include "plumbline/pipelines/sequence.h"
+#include "plumbline/pipelines/step_state.h"
+
+namespace plumbline {
+namespace {
+
+constexpr float kNegInf = -std::numeric_limits<float>::infinity();
+constexpr int kBoundaryTag = 1;
+
+std::span<const int64_t> StateOf(const DecoderInputs<InputTensor>& inputs, StepStateLeaf leaf) {
+  return inputs.state->leaves[static_cast<int>(leaf)].value.As<const int64_t>();
+}
+
+}  // namespace
+
+RankExecutor::RankExecutor(const RankContext& rank, std::shared_ptr<const Decoder> decoder,
+                           std::vector<int32_t> layers, KvPageMemory pages)
+    : rank_(rank), decoder_(std::move(decoder)), layers_(std::move(layers)), pages_(std::move(pages)) {}
+
+Result<std::unique_ptr<RankExecutor>> RankExecutor::Create(const RankContext& rank,
+                                                           std::shared_ptr<const Decoder> decoder,
+                                                           const ExecutorOptions& options,
+                                                           std::vector<int32_t> layers) {
+  ASSIGN_OR_RETURN(KvPageMemory pages,
+                   KvPageMemory::Reserve(decoder->Kv(options.page_size), options.total_pages,
+                                         rank.context.rank(), rank.context.size()));
+  std::unique_ptr<RankExecutor> executor(
+      new RankExecutor(rank, std::move(decoder), std::move(layers), std::move(pages)));
+  RETURN_IF_ERROR(executor->Resize(options));
+  return executor;
+}
+
+InputTensor RankExecutor::KvBlocks() {
+  return {.dtype = DType::kU8,
+          .shape = {pages_.total_pages(), pages_.layout().PageBytes()},
+          .data = pages_.data(),
+          .device = DeviceRef::Rank(rank_.world.rank())};
+}
+
+Status RankExecutor::Resize(const ExecutorOptions& options) {
+  options_ = options;
+  ASSIGN_OR_RETURN(workspace_,
+                   DecoderWorkspace::Allocate(
+                       decoder_->config, decoder_->shard,
+                       decoder_->Workspace(options.max_rows, options.max_rows * decoder_->shard.degrees.dp)));
+  captured_.clear();
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    ASSIGN_OR_RETURN(Tensor tensor,
+                     Tensor::Allocate(DType::kF32, {options.max_rows, decoder_->config.hidden}));
+    captured_.push_back(std::move(tensor));
+  }
+  const StepState state(decoder_->shard.degrees.dp, options.max_sequences);
+  ASSIGN_OR_RETURN(const DeclaredStep step, DeclareStep(decoder_->config, decoder_->shard.degrees, options,
+                                                        state.state_inputs(), rank_.world.rank()));
+  declared_ = *step.processor->declared();
+  inputs_ = Like<InputTensor>(declared_);
+  size_t next = 0;
+  const std::vector<InputTensor> blocks = step.KvBlocks(KvBlocks());
+  for (size_t i = 0; i < inputs_.kv.leaves.size(); ++i) {
+    if (declared_.kv.leaves[i].value.residence == Residence::kRankLocal)
+      inputs_.kv.leaves[i].value = blocks[next++];
+  }
+  return {};
+}
+
+Result<StepOutputs> RankExecutor::Execute(std::span<std::byte> message) {
+  RETURN_IF_ERROR(Unpack(message, declared_, inputs_));
+  RETURN_IF_ERROR(CheckDecoderInputs(inputs_, declared_,
+                                     {.local = DeviceRef::Rank(rank_.world.rank()),
+                                      .vocab = decoder_->config.vocab,
+                                      .max_seq_len = options_.max_sequence_length,
+                                      .total_num_pages = options_.total_pages}));
+  return Execute(inputs_);
+}
+
+// The views and arrays of the step, for this rank's replica.
+void RankExecutor::MakeStep(const DecoderInputs<InputTensor>& inputs) {
+  tokens_ = inputs.tokens.As<const int64_t>();
+  offsets_ = inputs.input_row_offsets.As<const uint32_t>();
+  kind_sequences_ = StateOf(inputs, StepStateLeaf::kKindSequences);
+  targets_ = StateOf(inputs, StepStateLeaf::kTargets);
+  top_k_ = StateOf(inputs, StepStateLeaf::kTopK)[0];
+  wants_max_logits_ = StateOf(inputs, StepStateLeaf::kMaxLogits)[0] != 0;
+  whole_batch_.assign({0, std::ssize(offsets_) - 1});
+  splits_ = inputs.data_parallel_splits ? inputs.data_parallel_splits->As<const int64_t>() : whole_batch_;
+  const int replica = rank_.data.rank();
+  own_sequences_ = {splits_[replica], splits_[replica + 1]};
+  own_rows_ = {offsets_[own_sequences_.begin], offsets_[own_sequences_.end]};
+
+  const auto kv = [&](const char* leaf) {
+    return *inputs.kv.Find(fmt::format("replica{}/{}", replica, leaf));
+  };
+  const auto lengths = kv("cache_lengths").As<const uint32_t>();
+  const InputTensor table = kv("lookup_table");
+  const auto ids = table.As<const uint32_t>();
+  cache_lengths_.assign(lengths.begin(), lengths.end());
+  row_offsets_.clear();
+  for (int64_t b = own_sequences_.begin; b <= own_sequences_.end; ++b)
+    row_offsets_.push_back(static_cast<int32_t>(offsets_[b] - own_rows_.begin));
+  const auto positions =
+      inputs.token_positions->As<const int64_t>().subspan(own_rows_.begin, own_rows_.size());
+  positions_.assign(positions.begin(), positions.end());
+  page_pointers_.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i) page_pointers_[i] = pages_.Page(ids[i]);
+  sequence_pages_.clear();
+  const int64_t width = own_sequences_.size() > 0 ? table.shape[1] : 0;
+  for (int64_t b = 0; b < own_sequences_.size(); ++b)
+    sequence_pages_.push_back(page_pointers_.data() + b * width);
+  CopyPages(StateOf(inputs, StepStateLeaf::kPageCopies));
+}
+
+void RankExecutor::CopyPages(std::span<const int64_t> copies) {
+  for (size_t i = 0; i < copies.size(); i += 3) {
+    if (copies[i] != rank_.data.rank()) continue;
+    const void* from = pages_.Page(static_cast<uint32_t>(copies[i + 1]));
+    void* to = pages_.Page(static_cast<uint32_t>(copies[i + 2]));
+    if (from != nullptr) std::memcpy(to, from, pages_.layout().PageBytes());
+  }
+}
+
+Result<DecoderObservers> RankExecutor::Observe() {
+  DecoderObservers observers;
+  const DecoderShard& shard = decoder_->shard;
+  if (wants_max_logits_) {
+    max_logits_.assign(shard.layers.end * own_sequences_.size() * shard.heads.size(), kNegInf);
+    observers.max_logits =
+        max_logits_.data() + shard.layers.begin * own_sequences_.size() * shard.heads.size();
+  }
+  captured_views_.clear();
+  for (Tensor& tensor : captured_) captured_views_.push_back(tensor.Matrix().Rows(0, own_rows_.size()));
+  observers.layers = layers_;
+  observers.hidden = captured_views_;
+  return observers;
+}
+
+// The boundary: the residual stream, the layers captured so far, the attention maxima of the layers so far,
+// one dense array.
+Status RankExecutor::ReceiveBoundary() {
+  const DecoderShard& shard = decoder_->shard;
+  if (shard.FirstStage()) return {};
+  const int64_t rows = own_rows_.size(), hidden = decoder_->config.hidden;
+  const int64_t captured = std::ranges::lower_bound(layers_, shard.layers.begin) - layers_.begin();
+  const int64_t maxima =
+      wants_max_logits_ ? shard.layers.begin * own_sequences_.size() * shard.heads.size() : 0;
+  boundary_.resize((1 + captured) * rows * hidden + maxima);
+  RETURN_IF_ERROR(
+      rank_.pipeline.Receive(std::as_writable_bytes(std::span(boundary_)), shard.at.stage - 1, kBoundaryTag));
+  const float* next = boundary_.data();
+  const auto take = [&](MatrixView<float> out) {
+    for (int64_t row = 0; row < rows; ++row, next += hidden) std::copy_n(next, hidden, out.Row(row));
+  };
+  take(workspace_.hidden);
+  for (int64_t i = 0; i < captured; ++i) take(captured_views_[i]);
+  std::copy_n(next, maxima, max_logits_.data());
+  return {};
+}
+
+Status RankExecutor::SendBoundary() {
+  const DecoderShard& shard = decoder_->shard;
+  const int64_t rows = own_rows_.size(), hidden = decoder_->config.hidden;
+  const int64_t captured = std::ranges::lower_bound(layers_, shard.layers.end) - layers_.begin();
+  boundary_.clear();
+  const auto give = [&](MatrixView<float> from) {
+    for (int64_t row = 0; row < rows; ++row)
+      boundary_.insert(boundary_.end(), from.Row(row), from.Row(row) + hidden);
+  };
+  give(workspace_.hidden);
+  for (int64_t i = 0; i < captured; ++i) give(captured_views_[i]);
+  if (wants_max_logits_) boundary_.insert(boundary_.end(), max_logits_.begin(), max_logits_.end());
+  return rank_.pipeline.Send(std::as_bytes(std::span(boundary_)), shard.at.stage + 1, kBoundaryTag);
+}
+
+Result<StepOutputs> RankExecutor::Execute(const DecoderInputs<InputTensor>& inputs) {
+  MakeStep(inputs);
+  ASSIGN_OR_RETURN(const DecoderObservers observers, Observe());
+  RETURN_IF_ERROR(ReceiveBoundary());
+  const DecoderStep step{
+      .tokens = tokens_,
+      .own = own_rows_,
+      .positions = positions_,
+      .batch = {.row_offsets = row_offsets_, .cache_lengths = cache_lengths_, .pages = sequence_pages_}};
+  RETURN_IF_ERROR(decoder_->Forward(rank_, pages_.layout(), step, observers, workspace_));
+  StepOutputs out;
+  if (!decoder_->shard.LastStage()) {
+    RETURN_IF_ERROR(SendBoundary());
+    return out;
+  }
+  for (int kind = 0; kind < 3; ++kind) RETURN_IF_ERROR(PostprocessKind(kind, out));
+  if (wants_max_logits_) RETURN_IF_ERROR(GatherMaxLogits(out));
+  return out;
+}
+
+// The sequences of one kind, of all replicas, as a batch of their own.
+Status RankExecutor::PostprocessKind(int kind, StepOutputs& out) {
+  const bool sampled = kind == static_cast<int>(RowKind::kSample),
+             scored = kind == static_cast<int>(RowKind::kScore);
+  kind_offsets_.assign(1, 0);
+  kind_splits_.assign(1, 0);
+  kind_targets_.clear();
+  int64_t own_first_row = 0, own_row_count = 0;
+  for (int replica = 0; replica < rank_.data.size(); ++replica) {
+    const int64_t* counts = kind_sequences_.data() + 3 * replica;
+    int64_t first = splits_[replica];
+    for (int k = 0; k < kind; ++k) first += counts[k];
+    const int64_t begin = offsets_[first], end = offsets_[first + counts[kind]];
+    for (int64_t b = first; b < first + counts[kind]; ++b) {
+      // Every row's logits are wanted of a sampled sequence: each is a batch entry of its own. Where hidden
+      // states are wanted there are no drafts, and this changes nothing.
+      const uint32_t rows = offsets_[b + 1] - offsets_[b];
+      for (uint32_t i = 0; i < (sampled ? rows : 1); ++i)
+        kind_offsets_.push_back(kind_offsets_.back() + (sampled ? 1 : rows));
+    }
+    kind_splits_.push_back(std::ssize(kind_offsets_) - 1);
+    if (scored) kind_targets_.insert(kind_targets_.end(), targets_.begin() + begin, targets_.begin() + end);
+    if (replica == rank_.data.rank()) {
+      own_first_row = begin - own_rows_.begin;
+      own_row_count = end - begin;
+    }
+  }
+  const bool hidden_states = options_.hidden_states != ReturnHiddenStates::kNone;
+  if (kind_offsets_.size() == 1 || (!sampled && !scored && !hidden_states)) return {};
+
+  captured_rows_.clear();
+  for (const MatrixView<float>& view : captured_views_)
+    captured_rows_.push_back(view.Rows(own_first_row, own_row_count));
+  LogitsPostprocessInputs in{.h = workspace_.hidden.Rows(own_first_row, own_row_count),
+                             .input_row_offsets = kind_offsets_,
+                             .data_parallel_splits = kind_splits_,
+                             .lm_head = &decoder_->head,
+                             .norm = &decoder_->final_norm,
+                             .return_logits = scored ? ReturnLogits::kAll : ReturnLogits::kLastToken,
+                             // The last state of every replica's sequences, not of the first device's alone.
+                             .return_hidden_states = options_.hidden_states == ReturnHiddenStates::kLast
+                                                         ? ReturnHiddenStates::kLastPerDevice
+                                                         : options_.hidden_states,
+                             .devices = &rank_.data,
+                             .capture_hidden_states = captured_rows_,
+                             .project = sampled || scored};
+  if (scored) {
+    scores_.Begin(rank_, decoder_->config.vocab, kind_targets_, top_k_);
+    in.sink = &scores_;
+    out.scores = &scores_;
+  }
+  ASSIGN_OR_RETURN(const LogitsPostprocessOutputs result,
+                   distributed_logits_postprocess(rank_, in, postprocess_[kind]));
+  if (result.last_logits) out.of_kind[kind].logits = *result.last_logits;
+  out.of_kind[kind].hidden_states = result.hidden_states;
+  return {};
+}
+
+// [layers, own sequences, own heads] of every rank of the stage, put together; context-parallel ranks have
+// the same.
+Status RankExecutor::GatherMaxLogits(StepOutputs& out) {
+  const DecoderConfig& config = decoder_->config;
+  const ParallelDegrees& degrees = decoder_->shard.degrees;
+  const int64_t batch = splits_.back();
+  if (rank_.stage.size() == 1) {
+    out.max_logits = max_logits_;
+    return {};
+  }
+  std::array<int64_t, kMaxRanks> floats{};
+  int64_t total = 0;
+  for (int r = 0; r < rank_.stage.size(); ++r) {
+    const RankCoordinates at = CoordinatesOf(degrees, r);
+    floats[r] = config.layers * (splits_[at.replica + 1] - splits_[at.replica]) *
+                HeadsOf(config, degrees.tp, at.tensor).size();
+    total += floats[r];
+  }
+  gathered_max_logits_.resize(total);
+  RETURN_IF_ERROR(AllGatherFloats(rank_.stage, max_logits_, std::span(floats).first(rank_.stage.size()),
+                                  gathered_max_logits_));
+  all_max_logits_.resize(config.layers * batch * config.heads);
+  const float* next = gathered_max_logits_.data();
+  for (int r = 0; r < rank_.stage.size(); ++r) {
+    const RankCoordinates at = CoordinatesOf(degrees, r);
+    const Range heads = HeadsOf(config, degrees.tp, at.tensor),
+                sequences{splits_[at.replica], splits_[at.replica + 1]};
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      for (int64_t b = sequences.begin; b < sequences.end; ++b, next += heads.size())
+        std::copy_n(next, heads.size(),
+                    all_max_logits_.data() + (layer * batch + b) * config.heads + heads.begin);
+    }
+  }
+  out.max_logits = all_max_logits_;
+  return {};
+}
+
+}  // namespace plumbline

@@ -1,0 +1,107 @@
+// Runs the steps of one engine on one rank: from DecoderInputs to what the controller wants of the rows.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "plumbline/nn/decoder.h"
+#include "plumbline/nn/distributed_logits_postprocess.h"
+#include "plumbline/nn/row_scores.h"
+#include "plumbline/pipelines/contract/check_decoder_inputs.h"
+#include "plumbline/pipelines/contract/decoder_inputs.h"
+#include "plumbline/pipelines/kv_page_memory.h"
+#include "plumbline/tensor/tensor.h"
+
+namespace plumbline {
+
+// The same on every rank. Plain: travels as bytes.
+struct ExecutorOptions {
+  int64_t page_size = 64;
+  int64_t max_rows = 0;       // of a replica and step
+  int64_t max_sequences = 0;  // of a replica
+  int64_t max_sequence_length = 0;
+  int64_t total_pages = 0;  // ids of KV pages are below it; the same for all runs of an engine
+  ReturnHiddenStates hidden_states = ReturnHiddenStates::kNone;
+  int64_t layers = 0;  // captured, kSelectedLayers
+};
+
+// Rows of one kind, of all replicas in replica order.
+struct KindOutputs {
+  MatrixView<const float> logits;  // sampled rows [rows, vocab]; else empty
+  std::span<const MatrixView<const float>>
+      hidden_states;  // replica-major, as distributed_logits_postprocess lists them
+};
+
+// Views of the executor, valid until its next step; empty on ranks of a stage before the last.
+struct StepOutputs {
+  const RowScores* scores = nullptr;   // of the scored rows
+  std::array<KindOutputs, 3> of_kind;  // by RowKind
+  std::span<const float> max_logits;   // [layers, sequences of all replicas, query heads], where wanted
+};
+
+class RankExecutor {
+ public:
+  static Result<std::unique_ptr<RankExecutor>> Create(const RankContext& rank,
+                                                      std::shared_ptr<const Decoder> decoder,
+                                                      const ExecutorOptions& options,
+                                                      std::vector<int32_t> layers);
+
+  // For steps of these sizes from now on. Pages keep what they hold.
+  Status Resize(const ExecutorOptions& options);
+
+  // The rank's pages, u8 [total_pages, page bytes].
+  InputTensor KvBlocks();
+
+  // One step, or one micro-batch of it, as a message (contract/decoder_message.h): every rank of the world
+  // gets the same. The stage's boundary comes from the stage before and goes to the one behind.
+  Result<StepOutputs> Execute(std::span<std::byte> message);
+
+ private:
+  RankExecutor(const RankContext& rank, std::shared_ptr<const Decoder> decoder, std::vector<int32_t> layers,
+               KvPageMemory pages);
+
+  Result<StepOutputs> Execute(const DecoderInputs<InputTensor>& inputs);
+  void MakeStep(const DecoderInputs<InputTensor>& inputs);
+  void CopyPages(std::span<const int64_t> copies);
+  Result<DecoderObservers> Observe();
+  Status ReceiveBoundary();
+  Status SendBoundary();
+  Status PostprocessKind(int kind, StepOutputs& out);
+  Status GatherMaxLogits(StepOutputs& out);
+
+  const RankContext& rank_;
+  const std::shared_ptr<const Decoder> decoder_;
+  ExecutorOptions options_;
+  const std::vector<int32_t> layers_;  // captured
+  KvPageMemory pages_;
+  DecoderWorkspace workspace_;
+  std::vector<Tensor> captured_;  // [max_rows, hidden] a layer
+  DecoderInputs<InputSpec> declared_;
+  DimSizes largest_;
+  DecoderInputs<InputTensor> inputs_;  // rank-local leaves bound, the others views of the step's message
+
+  // Of the step.
+  std::span<const int64_t> tokens_, splits_, kind_sequences_, targets_;
+  std::span<const uint32_t> offsets_;
+  int64_t top_k_ = 0;
+  bool wants_max_logits_ = false;
+  Range own_sequences_, own_rows_;
+  std::vector<int64_t> whole_batch_;  // the splits of one replica
+  std::vector<int32_t> positions_, row_offsets_, cache_lengths_;
+  std::vector<void*> page_pointers_;
+  std::vector<void* const*> sequence_pages_;
+  std::vector<MatrixView<float>> captured_views_;
+  std::vector<MatrixView<const float>> captured_rows_;
+  std::vector<float> max_logits_;  // [layers up to this stage's last, own sequences, own heads]
+  std::vector<float> boundary_;
+  std::vector<float> all_max_logits_, gathered_max_logits_;
+  std::vector<uint32_t> kind_offsets_;
+  std::vector<int64_t> kind_splits_, kind_targets_;
+  RowScores scores_;
+  std::array<LogitsWorkspace, 3> postprocess_;  // by kind
+};
+
+}  // namespace plumbline

@@ -1,0 +1,61 @@
+#include "plumbline/pipelines/step_state.h"
+
+#include <algorithm>
+
+#include "plumbline/base/check.h"
+
+namespace plumbline {
+
+StepState::StepState(int replicas, int64_t max_sequences)
+    : replicas_(replicas), max_copies_(replicas * max_sequences) {
+  const auto add = [this](const char* name, std::vector<Dim> shape) {
+    specs_.Add(name, {.dtype = DType::kI64, .shape = std::move(shape), .device = DeviceRef::Host()});
+  };
+  add("targets", {"total_seq_len"});
+  add("kind_sequences", {3 * replicas});
+  add("top_k", {1});
+  add("max_logits", {1});
+  add("page_copies", {"page_copies", 3});
+  page_copies_.reserve(3 * max_copies_);
+}
+
+std::optional<int64_t> StepState::MaxDim(std::string_view dim) const {
+  if (dim == "page_copies") return max_copies_;
+  return std::nullopt;
+}
+
+void StepState::Set(std::span<const StepEntry> entries, std::span<const std::array<int64_t, 3>> copies) {
+  entries_ = entries;
+  kind_sequences_.assign(3 * replicas_, 0);
+  targets_.clear();
+  top_k_ = max_logits_ = 0;
+  for (const StepEntry& entry : entries) {
+    const Sequence& sequence = *entry.sequence;
+    ++kind_sequences_[3 * sequence.replica + static_cast<int>(entry.kind)];
+    if (sequence.request->max_logits) max_logits_ = 1;
+    if (entry.kind == RowKind::kScore) top_k_ = std::max<int64_t>(top_k_, sequence.request->top_logprobs);
+    const std::vector<int32_t>& tokens = sequence.result.tokens;
+    for (int64_t i = 0; i < entry.rows; ++i) {
+      const size_t next = sequence.processed + i + 1;
+      targets_.push_back(entry.kind == RowKind::kScore && next < tokens.size() ? tokens[next] : -1);
+    }
+  }
+  page_copies_.clear();
+  for (const auto& copy : copies) page_copies_.insert(page_copies_.end(), copy.begin(), copy.end());
+}
+
+Status StepState::Fill(const FlatBatch& batch, std::span<InputTensor* const> state) {
+  PLUMBLINE_CHECK(batch.tokens == std::ssize(targets_) && state.size() == specs_.leaves.size());
+  const auto view = [&state](StepStateLeaf leaf, const InputShape& shape, int64_t* data) {
+    *state[static_cast<int>(leaf)] = {
+        .dtype = DType::kI64, .shape = shape, .data = data, .device = DeviceRef::Host()};
+  };
+  view(StepStateLeaf::kTargets, {std::ssize(targets_)}, targets_.data());
+  view(StepStateLeaf::kKindSequences, {std::ssize(kind_sequences_)}, kind_sequences_.data());
+  view(StepStateLeaf::kTopK, {1}, &top_k_);
+  view(StepStateLeaf::kMaxLogits, {1}, &max_logits_);
+  view(StepStateLeaf::kPageCopies, {std::ssize(page_copies_) / 3, 3}, page_copies_.data());
+  return {};
+}
+
+}  // namespace plumbline
