@@ -38,24 +38,24 @@ FusedCall CallOf(const FusedAttentionShape& shape, const FusedAttentionOptions& 
   return call;
 }
 
-// A property of the machine, looked at once: the best of a few short loops of each instruction. Either gives
-// the same bits.
+double Seconds(float (*loop)(int64_t)) {
+  const auto begin = std::chrono::steady_clock::now();
+  volatile float keep = loop(1000);
+  static_cast<void>(keep);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// A property of the machine, looked at once: the best of short loops of each instruction, in turns, so that
+// what disturbs one disturbs the other. Either gives the same bits.
 bool PairsAreFaster() {
   static const bool faster = [] {
     const LimitsKernels& kernels = isa_avx512_bf16::kLimitsKernels;
-    const auto best = [](float (*loop)(int64_t)) {
-      double least = 1.0;
-      for (int i = 0; i < 5; ++i) {
-        const auto begin = std::chrono::steady_clock::now();
-        volatile float keep = loop(2000);
-        static_cast<void>(keep);
-        least =
-            std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-      }
-      return least;
-    };
-    // A vdpbf16ps does the work of two multiply-adds.
-    return best(kernels.dot_bf16) < 2.0 * best(kernels.multiply_add);
+    double pairs = 1.0, floats = 1.0;
+    for (int i = 0; i < 25; ++i) {
+      pairs = std::min(pairs, Seconds(kernels.dot_bf16));
+      floats = std::min(floats, Seconds(kernels.multiply_add));
+    }
+    return pairs < 2.0 * floats;  // a vdpbf16ps does the work of two multiply-adds
   }();
   return faster;
 }
