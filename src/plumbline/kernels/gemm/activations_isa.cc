@@ -37,16 +37,21 @@ struct Floats {
 template <typename Kind>
 void PackRows(const float* x, int64_t stride, int64_t rows, int64_t k, uint32_t* out) {
   const int64_t steps = Kind::kSteps * ((k + 1) / 2 * 2) / 16;  // k rounded up to even
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* row = x + r * stride;
-    int64_t step = 0;
-    for (int64_t begin = 0; begin < k; begin += 16) {
-      const int64_t left = k - begin;
+  // Rows innermost: what is written lies close together.
+  for (int64_t begin = 0, step = 0; begin < k; begin += 16, step += Kind::kSteps) {
+    const int64_t left = k - begin;
+    const int64_t count = steps - step < Kind::kSteps ? steps - step : Kind::kSteps;
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* from = x + r * stride + begin;
       alignas(64) uint32_t words[16];
-      Kind::Convert(left < 16 ? LoadN(row + begin, static_cast<int>(left)) : Load(row + begin), words);
-      const int64_t count = steps - step < Kind::kSteps ? steps - step : Kind::kSteps;
-      for (int64_t i = 0; i < count; ++i) out[(step + i) * rows + r] = words[i];
-      step += count;
+      Kind::Convert(left < 16 ? LoadN(from, static_cast<int>(left)) : Load(from), words);
+      uint32_t* to = out + step * rows + r;
+      if (count == Kind::kSteps) {
+        PLUMBLINE_UNROLL
+        for (int64_t i = 0; i < Kind::kSteps; ++i) to[i * rows] = words[i];
+      } else {
+        for (int64_t i = 0; i < count; ++i) to[i * rows] = words[i];
+      }
     }
   }
 }

@@ -89,7 +89,9 @@ class BlockRunner {
     if (Pairs()) {
       target = DecodeTarget::kPairs;
     } else if (x_.compute() == Compute::kBf16) {
-      target = weight_.plain() ? DecodeTarget::kRoundedPlain : DecodeTarget::kRounded;
+      constexpr DecodeTarget kTargets[] = {DecodeTarget::kRounded, DecodeTarget::kRoundedPlain,
+                                           DecodeTarget::kRoundedExact};
+      target = kTargets[static_cast<int>(weight_.decoding())];
     }
     return kernels_.quant.decode[static_cast<int>(target)][static_cast<int>(weight_.format())]
                                 [static_cast<int>(weight_.order())];
@@ -98,8 +100,9 @@ class BlockRunner {
   TileFn RegisterTile(int64_t rows) const {
     const auto format = static_cast<int>(weight_.format());
     if (Pairs()) return kernels_.quant.pairs[format][rows - 1];
-    return (x_.compute() == Compute::kBf16 ? kernels_.quant.rounded
-                                           : kernels_.quant.floats)[format][rows - 1];
+    if (x_.compute() == Compute::kF32) return kernels_.quant.floats[format][rows - 1];
+    const bool exact = weight_.decoding() == Decoding::kExact;
+    return (exact ? kernels_.quant.exact : kernels_.quant.rounded)[format][rows - 1];
   }
 
   // Tiles of one group of rows after the other.
@@ -159,7 +162,7 @@ PanelForm FormOf(const PackedActivations& x, const PackedWeight& weight) {
   if (weight.format() == PackedFormat::kF32) return PanelForm::kReady;
   if (weight.format() == PackedFormat::kBf16) return pairs ? PanelForm::kReady : PanelForm::kWidened;
   if (pairs) return weight.order() == PanelOrder::kPairs ? PanelForm::kRegisters : PanelForm::kDecoded;
-  const bool decodable = weight.plain() || x.compute() == Compute::kF32;
+  const bool decodable = weight.decoding() != Decoding::kAny || x.compute() == Compute::kF32;
   return weight.order() == PanelOrder::kColumns && decodable ? PanelForm::kRegisters : PanelForm::kDecoded;
 }
 

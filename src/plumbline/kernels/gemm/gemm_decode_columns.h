@@ -22,7 +22,10 @@ PLUMBLINE_INLINE F32x16 RoundPlain(F32x16 value) {
 
 // The decoder of one format in column order. Words are read at the byte that holds a code, so that the code
 // lies in the lowest bits, or four bits up, without a shift.
-template <PackedFormat kFormat>
+//
+// kExact (Decoding::kExact) spares the subtraction: code c under the exponent of B is the float B + c, and
+// fma(scale, B + c, minimum - B scale) is rounded once, from the very number that fma(scale, c, minimum) is.
+template <PackedFormat kFormat, bool kExact>
 struct ColumnDecoder {
   static constexpr QuantLayout kLayout = Layout(kFormat);
   static constexpr bool kHalfScales = kFormat == PackedFormat::kQ6_K;
@@ -31,6 +34,10 @@ struct ColumnDecoder {
 
   F32x16 scale[2];
   F32x16 minimum[2];
+  F32x16 lowered[2];  // kExact: less kBias scales
+  // The byte before a code's own is read too, which puts a byte at bit 8 and an upper nibble at bit 12.
+  static constexpr int kExactAt = kLayout.low_bits == 8 ? 8 : 12;
+  static constexpr float kBias = static_cast<float>(1 << (23 - kExactAt));
 
   __attribute__((always_inline)) void SetScales(const uint8_t* block, const uint8_t* group, int half) {
     PLUMBLINE_UNROLL
@@ -44,6 +51,11 @@ struct ColumnDecoder {
           minimum[i] = minimum[i] * ToF32(WidenU8(group + 32 + 16 * i));
           minimum[i] = AsF32(AsI32(minimum[i]) ^ SetI(INT32_MIN));  // the minimum is subtracted
         }
+      }
+      if constexpr (kExact) {
+        const F32x16 bias = Set(-kBias - static_cast<float>(kLayout.offset));
+        if constexpr (kLayout.has_minimum) lowered[i] = Fma(scale[i], bias, minimum[i]);
+        if constexpr (!kLayout.has_minimum) lowered[i] = scale[i] * bias;
       }
     }
   }
@@ -84,6 +96,13 @@ struct ColumnDecoder {
 
   template <int kCode>
   __attribute__((always_inline)) F32x16 Value(int i, const uint8_t* words, const uint8_t* high) const {
+    constexpr int kBit = kLayout.low_bits * kCode;
+    if constexpr (kExact && (kLayout.low_bits == 8 || kBit % 8 == 4)) {
+      constexpr int32_t kMask = ((1 << kLayout.low_bits) - 1) << kExactAt;
+      constexpr int32_t kBase = (127 + 23 - kExactAt) << 23;
+      const I32x16 word = LoadI(words + 64 * i + kBit / 8 - 1);
+      return Fma(scale[i], AsF32(Merge(word, SetI(kMask), SetI(kBase))), lowered[i]);
+    }
     const F32x16 q = Quant<kCode>(words + 64 * i, high + 64 * i);
     if constexpr (kLayout.has_minimum) return Fma(scale[i], q, minimum[i]);
     return scale[i] * q;

@@ -36,9 +36,9 @@ struct TileArgs {
 using TileFn = void (*)(const TileArgs& args);
 
 // What a panel is decoded into: [k/2][32] bf16 pairs, or [k][32] float32 (k rounded up to even) whose values
-// are rounded to bf16, the same of a plain weight (PackedWeight::plain), or as they are.
-enum class DecodeTarget : uint8_t { kPairs, kRounded, kRoundedPlain, kFloats };
-inline constexpr int kDecodeTargets = 4;
+// are rounded to bf16, the same of a weight that allows more (Decoding), or as they are.
+enum class DecodeTarget : uint8_t { kPairs, kRounded, kRoundedPlain, kRoundedExact, kFloats };
+inline constexpr int kDecodeTargets = 5;
 
 // Decodes one panel of k (a multiple of the block).
 using DecodeFn = void (*)(const void* panel, int64_t k, void* out);
@@ -57,6 +57,7 @@ struct QuantKernels {
   // [format][rows - 1], 2 vectors, weights decoded in registers; or null.
   TileFn pairs[kPackedFormats][kMaxQuantRows];     // panels in pair order, kPairs
   TileFn rounded[kPackedFormats][kMaxColumnRows];  // column order, plain weights rounded to bf16, x float32
+  TileFn exact[kPackedFormats][kMaxColumnRows];    // the same of exact weights
   TileFn floats[kPackedFormats][kMaxColumnRows];   // column order, weights as they are, x float32
 };
 

@@ -6,11 +6,15 @@ namespace plumbline::PLUMBLINE_ISA {
 namespace {
 
 constexpr bool kSignedZeros(PackedFormat format) { return !Layout(format).has_minimum; }
+constexpr bool HasExact(PackedFormat format) {
+  return format == PackedFormat::kQ4_1 || format == PackedFormat::kQ8_0;
+}
 
 template <PackedFormat kFormat, DecodeTarget kTarget>
 PLUMBLINE_INLINE F32x16 Finish(F32x16 value) {
   if constexpr (kTarget == DecodeTarget::kRounded) return RoundDecoded(value);
   if constexpr (kTarget == DecodeTarget::kRoundedPlain) return RoundPlain<kSignedZeros(kFormat)>(value);
+  if constexpr (kTarget == DecodeTarget::kRoundedExact) return RoundPlain<false>(value);
   return value;
 }
 
@@ -54,7 +58,7 @@ template <PackedFormat kFormat, DecodeTarget kTarget>
 void DecodeColumns(const void* panel, int64_t k, void* out) {
   constexpr QuantLayout kLayout = Layout(kFormat);
   const auto* block = static_cast<const uint8_t*>(panel);
-  ColumnDecoder<kFormat> decoder;
+  ColumnDecoder<kFormat, kTarget == DecodeTarget::kRoundedExact> decoder;
   I32x16 even[2];  // of the k before, where pairs are wanted
   for (int64_t begin = 0; begin < k; begin += kLayout.block, block += kLayout.BlockBytes()) {
     for (int group = 0; group < kLayout.Groups(); ++group) {
@@ -97,7 +101,7 @@ void WidenPairs(const void* panel, int64_t k, void* out) {
 template <PackedFormat kFormat, DecodeTarget kTarget, int kRows>
 void ColumnTile(const TileArgs& args) {
   constexpr QuantLayout kLayout = Layout(kFormat);
-  ColumnDecoder<kFormat> decoder;
+  ColumnDecoder<kFormat, kTarget == DecodeTarget::kRoundedExact> decoder;
   RunLeaves<kRows, 2>(
       args, [&](F32x16(&acc)[kRows][2], int64_t begin, int64_t end) __attribute__((always_inline)) {
         for (int64_t k = begin; k < end; k += 32) {
@@ -161,6 +165,9 @@ constexpr void FillTiles(QuantKernels& kernels) {
 #endif
   if constexpr (kRows <= kMaxColumnRows) {
     kernels.rounded[kIndex][kRows - 1] = ColumnTile<kFormat, DecodeTarget::kRoundedPlain, kRows>;
+    if constexpr (HasExact(kFormat)) {
+      kernels.exact[kIndex][kRows - 1] = ColumnTile<kFormat, DecodeTarget::kRoundedExact, kRows>;
+    }
     kernels.floats[kIndex][kRows - 1] = ColumnTile<kFormat, DecodeTarget::kFloats, kRows>;
   }
   if constexpr (kRows > 1) FillTiles<kFormat, kRows - 1>(kernels);
@@ -173,6 +180,7 @@ constexpr void FillFormat(QuantKernels& kernels) {
 #endif
   FillDecoders<kFormat, DecodeTarget::kRounded>(kernels);
   FillDecoders<kFormat, DecodeTarget::kRoundedPlain>(kernels);
+  if constexpr (HasExact(kFormat)) FillDecoders<kFormat, DecodeTarget::kRoundedExact>(kernels);
   FillDecoders<kFormat, DecodeTarget::kFloats>(kernels);
   FillTiles<kFormat, kMaxQuantRows>(kernels);
 }

@@ -24,6 +24,12 @@ inline constexpr int kPackedFormats = 10;
 enum class PanelOrder : uint8_t { kPairs, kColumns };
 inline constexpr int kPanelOrders = 2;
 
+// What a quantised weight's blocks allow its decoders, each what the one before it does and more:
+// kPlain: every value is finite and no value of fma(scale, code, minimum) is -0;
+// kExact: q4_1: minimum - 2048 scale is a float32 without rounding; q8_0: no value is -0. Never of another
+// format.
+enum class Decoding : uint8_t { kAny, kPlain, kExact };
+
 // A panel is a sequence of blocks of `block` k:
 //
 //   float16 d[32], then, where has_minimum, float16 m[32]          one a column, in ScalePosition order

@@ -1,8 +1,8 @@
 #include "plumbline/kernels/gemm/packed_weight.h"
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
+#include <vector>
 
 #include "plumbline/base/float16.h"
 #include "plumbline/kernels/dequant/dequant.h"
@@ -120,21 +120,36 @@ bool IsPlain(const QuantLayout& layout, const BlockIntegers& integers) {
   return finite(integers.d) && finite(integers.minimum) && (integers.d & 0x8000) == 0;
 }
 
-// Returns whether all blocks are plain.
-bool PackQuantized(const PanelSource& source, int64_t k, PackedFormat format, PanelOrder order,
-                   uint8_t* panel) {
+bool IsExact(PackedFormat format, const BlockIntegers& integers) {
+  const double scale = F16ToF32(integers.d);
+  if (format == PackedFormat::kQ4_1) {
+    const double minimum = F16ToF32(integers.minimum) - 2048.0 * scale;
+    return static_cast<double>(static_cast<float>(minimum)) == minimum;
+  }
+  if (format != PackedFormat::kQ8_0 || (integers.d & 0x8000) != 0) return false;
+  return scale > 0 || std::all_of(integers.q, integers.q + 32, [](uint8_t q) { return q >= 128; });
+}
+
+Decoding DecodingOf(PackedFormat format, const BlockIntegers& integers) {
+  if (!IsPlain(Layout(format), integers)) return Decoding::kAny;
+  return IsExact(format, integers) ? Decoding::kExact : Decoding::kPlain;
+}
+
+// Returns what all of the panel's blocks allow.
+Decoding PackQuantized(const PanelSource& source, int64_t k, PackedFormat format, PanelOrder order,
+                       uint8_t* panel) {
   const int64_t blocks = k / Layout(format).block;
   const int64_t block_bytes = Info(source.dtype).block_bytes;
   BlockIntegers integers;
-  bool plain = true;
+  Decoding decoding = Decoding::kExact;
   for (int64_t b = 0; b < blocks; ++b, panel += Layout(format).BlockBytes()) {
     for (int c = 0; c < source.columns; ++c) {
       ReadGgufBlock(format, source.row[c] + b * block_bytes, integers);
-      plain &= IsPlain(Layout(format), integers);
+      decoding = std::min(decoding, DecodingOf(format, integers));
       WritePackedBlock(format, order, integers, c, panel);
     }
   }
-  return plain;
+  return decoding;
 }
 
 }  // namespace
@@ -165,7 +180,7 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
 
   const auto* rows = static_cast<const uint8_t*>(source.data);
   const int64_t row_bytes = source.RowBytes();
-  std::atomic<bool> plain = true;
+  std::vector<Decoding> decoding(weight.panels(), Decoding::kExact);
   const auto pack_panel = [&](int64_t p) {
     PanelSource from = {
         source.dtype, static_cast<int>(std::min<int64_t>(kPanel, weight.n_ - p * kPanel)), {}};
@@ -175,9 +190,7 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
     }
     void* panel = static_cast<uint8_t*>(weight.buffer_.data()) + p * weight.panel_bytes_;
     if (IsQuantized(*format)) {
-      if (!PackQuantized(from, weight.k_, *format, weight.order_, static_cast<uint8_t*>(panel))) {
-        plain.store(false, std::memory_order_relaxed);
-      }
+      decoding[p] = PackQuantized(from, weight.k_, *format, weight.order_, static_cast<uint8_t*>(panel));
     } else {
       PackPlain(from, weight.k_, *format, compute, panel);
     }
@@ -188,7 +201,7 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
                              [&](int64_t i, int) { pack_panel(begin + i); });
     if (batch_done) batch_done();
   }
-  weight.plain_ = plain;
+  weight.decoding_ = *std::ranges::min_element(decoding);
   return weight;
 }
 

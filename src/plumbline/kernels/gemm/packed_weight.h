@@ -40,9 +40,7 @@ class PackedWeight {
   Compute compute() const { return compute_; }
   PackedFormat format() const { return format_; }
   PanelOrder order() const { return order_; }
-  // Whether every value is finite and no value of fma(scale, code, minimum) is -0: what the fast decoders of
-  // quantised panels rely on.
-  bool plain() const { return plain_; }
+  Decoding decoding() const { return decoding_; }  // of a quantised format
   int64_t panels() const { return (n_ + kPanel - 1) / kPanel; }
   int64_t panel_bytes() const { return panel_bytes_; }
   int64_t bytes() const { return panels() * panel_bytes_; }
@@ -62,7 +60,7 @@ class PackedWeight {
   Compute compute_ = Compute::kBf16;
   PackedFormat format_ = PackedFormat::kBf16;
   PanelOrder order_ = PanelOrder::kPairs;
-  bool plain_ = true;
+  Decoding decoding_ = Decoding::kAny;
   Buffer buffer_;
 };
 

@@ -31,6 +31,14 @@ float PairValue(const uint32_t* pairs, int64_t k, int column) {
   return Bf16ToF32(static_cast<bf16_bits>(k % 2 == 0 ? pair >> 16 : pair));
 }
 
+// The exact decoder's values are the rounded ones.
+template <typename Decode>
+void ExpectExact(Decode&& decode, const void* panel, const std::vector<float>& rounded) {
+  std::vector<float> values(rounded.size());
+  decode(DecodeTarget::kRoundedExact)(panel, static_cast<int64_t>(values.size()) / kPanel, values.data());
+  for (size_t i = 0; i < values.size(); ++i) ASSERT_TRUE(SameBits(values[i], rounded[i])) << i;
+}
+
 // Every row of the packed weight, read alone and decoded by panels, is the dequantised row.
 void ExpectDecodes(const Weight& weight) {
   const DType dtype = weight.tensor.dtype;
@@ -58,8 +66,10 @@ void ExpectDecodes(const Weight& weight) {
         };
         decode(compute == Compute::kF32 ? DecodeTarget::kFloats : DecodeTarget::kRounded)(packed.Panel(panel),
                                                                                           k, exact.data());
-        decode(packed.plain() ? DecodeTarget::kRoundedPlain : DecodeTarget::kRounded)(packed.Panel(panel), k,
-                                                                                      bf16.data());
+        const bool plain = packed.decoding() != Decoding::kAny;
+        decode(plain ? DecodeTarget::kRoundedPlain : DecodeTarget::kRounded)(packed.Panel(panel), k,
+                                                                             bf16.data());
+        if (packed.decoding() == Decoding::kExact) ExpectExact(decode, packed.Panel(panel), bf16);
         const bool has_pairs = decode(DecodeTarget::kPairs) != nullptr;
         ASSERT_EQ(has_pairs, isa == Isa::kAvx512Bf16);
         if (has_pairs) decode(DecodeTarget::kPairs)(packed.Panel(panel), k, pairs.data());
@@ -88,28 +98,62 @@ TEST(PackedWeight, DecodesToTheDequantisedValues) {
   }
 }
 
-TEST(PackedWeight, IsPlainWhereEveryValueIsFiniteAndNoneIsMinusZero) {
+Decoding DecodingOf(const Weight& weight) {
   ThreadPool pool(1);
-  const auto plain = [&](const Weight& weight) {
-    return PackedWeight::Pack({pool, SupportedIsas().back()}, weight.tensor, Compute::kBf16, 256)
-        .value()
-        .plain();
-  };
+  RawTensor tensor = weight.tensor;
+  tensor.data = weight.bytes.data() + 1;
+  return PackedWeight::Pack({pool, SupportedIsas().back()}, tensor, Compute::kBf16, 256).value().decoding();
+}
+
+TEST(PackedWeight, IsPlainWhereEveryValueIsFiniteAndNoneIsMinusZero) {
   for (const DType dtype : kWeightTypes) {
     if (!IsQuantized(dtype)) continue;
     Weight weight = PlainWeight(dtype, 3, 512, 8);
-    EXPECT_TRUE(plain(weight)) << Info(dtype).name;
+    EXPECT_NE(DecodingOf(weight), Decoding::kAny) << Info(dtype).name;
     for (const int at : ScaleOffsets(dtype)) {
       for (const f16_bits bad : {f16_bits{0x7c00}, f16_bits{0xfc01}}) {
-        Weight broken = PlainWeight(dtype, 3, 512, 8);
+        Weight broken = weight;
         std::memcpy(broken.bytes.data() + 1 + Info(dtype).block_bytes + at, &bad, sizeof bad);
-        EXPECT_FALSE(plain({broken.bytes, {broken.tensor.name, dtype, {3, 512}, broken.bytes.data() + 1}}));
+        EXPECT_EQ(DecodingOf(broken), Decoding::kAny);
       }
     }
     const bool minima = ScaleOffsets(dtype).size() == 2;
     const f16_bits below = 0x8001;
     std::memcpy(weight.bytes.data() + 1 + ScaleOffsets(dtype).front(), &below, sizeof below);
-    EXPECT_EQ(plain(weight), !minima) << Info(dtype).name;
+    EXPECT_EQ(DecodingOf(weight) == Decoding::kAny, minima) << Info(dtype).name;
+  }
+}
+
+// Minima not far below their scales, as quantisers make them: what the exact decoders take.
+Weight ExactWeight(DType dtype, int64_t n, int64_t k, uint64_t seed) {
+  Weight weight = RandomWeight(dtype, n, k, seed);
+  std::mt19937_64 random(seed);
+  for (int64_t b = 0; b < n * k / 32; ++b) {
+    auto exponent = static_cast<uint32_t>(1 + random() % 20);
+    for (const int at : ScaleOffsets(dtype)) {
+      auto scale = static_cast<f16_bits>((random() & 0x3ffu) | exponent << 10);
+      if (at != 0) scale = static_cast<f16_bits>(scale | (random() & 0x8000u));
+      std::memcpy(weight.bytes.data() + 1 + b * Info(dtype).block_bytes + at, &scale, sizeof scale);
+      exponent += static_cast<uint32_t>(random() % 5);
+    }
+  }
+  return weight;
+}
+
+TEST(PackedWeight, DecodesExactWeightsWithoutSubtracting) {
+  for (const DType dtype : {DType::kQ4_1, DType::kQ8_0}) {
+    Weight weight = ExactWeight(dtype, 96, 2048, 9);
+    EXPECT_EQ(DecodingOf(weight), Decoding::kExact) << Info(dtype).name;
+    ExpectDecodes(weight);
+    // A minimum far below the scale; a zero scale under a negative code.
+    const f16_bits scale = dtype == DType::kQ4_1 ? 0x7801 : 0x0000;
+    const f16_bits minimum = 0x0401;
+    uint8_t* block = weight.bytes.data() + 1;
+    std::memcpy(block, &scale, sizeof scale);
+    if (dtype == DType::kQ4_1) std::memcpy(block + 2, &minimum, sizeof minimum);
+    if (dtype == DType::kQ8_0) block[5] = 0xff;
+    EXPECT_EQ(DecodingOf(weight), Decoding::kPlain) << Info(dtype).name;
+    ExpectDecodes(weight);
   }
 }
 
