@@ -53,8 +53,10 @@ def check_include(root, path, level, kind, name):
         if path.name.endswith("_isa.cc") and name not in ISA_SAFE_SYSTEM:
             return f"<{name}> in a file that is compiled once per instruction set"
         return None
+    if name.startswith(f"bindings/{path.parent.name}/") and (root / name).exists():
+        return None
     if not name.startswith("plumbline/"):
-        return f'"{name}": want a path that begins with plumbline/'
+        return f'"{name}": want a path that begins with plumbline/, or one of the same binding'
     if not (root / "src" / name).exists() and not (root / "bindings" / name).exists():
         return f'"{name}": no such file under src/'
     target = name.split("/")[1]

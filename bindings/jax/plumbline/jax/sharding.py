@@ -1,0 +1,53 @@
+"""Which mesh axes mean what: MeshResource, and helpers to ask the active mesh."""
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Optional
+
+import jax
+
+
+@dataclass(frozen=True)
+class MeshResource:
+    """Names of mesh axes, or None: data, tensor, sequence-of-tensor, fully sharded, pipeline and context
+    parallelism."""
+    dp_resource: Optional[str] = None
+    tp_resource: Optional[str] = None
+    tpsp_resource: Optional[str] = None
+    fsdp_resource: Optional[str] = None
+    pp_resource: Optional[str] = None
+    cp_resource: Optional[str] = None
+
+
+_resources = [MeshResource()]
+
+
+def global_mesh_resource():
+    """The innermost MeshResource of global_shard_guard; one without axes outside of any."""
+    return _resources[-1]
+
+
+@contextmanager
+def global_shard_guard(resource):
+    """Makes `resource` the global one inside a `with`."""
+    _resources.append(resource)
+    try:
+        yield
+    finally:
+        _resources.pop()
+
+
+def bound_axis_size(name):
+    """The size of an axis that jax.shard_map (or vmap) has bound here; None where there is none."""
+    try:
+        return jax.lax.axis_size(name)
+    except NameError:
+        return None
+
+
+def active_axis_size(name):
+    """The size of an axis of the active mesh (`with mesh:` or jax.set_mesh); None without."""
+    concrete = jax._src.mesh.thread_resources.env.physical_mesh
+    for mesh in (jax.sharding.get_abstract_mesh(), concrete):
+        if not mesh.empty and name in mesh.shape:
+            return mesh.shape[name]
+    return None
