@@ -139,15 +139,10 @@ Status Loader::LoadColumns(const LinearName& spec, const Range& rows, Linear& li
 Status Loader::LoadRows(const LinearName& spec, const std::vector<Range>& inputs, RowParallelLinear& linear) {
   ASSIGN_OR_RETURN(const Found found, Find(spec));
   const int64_t leaf = LeafLength(spec.granule, found.raw->dtype);
-  linear.inputs = inputs;
-  linear.cuts = RowParallelCuts(spec.k, leaf, inputs);
-  std::vector<int64_t> offsets = {0};
-  for (const Range& cut : linear.cuts) offsets.push_back((cut.end + leaf - 1) / leaf);
-  linear.leaves = LeafSplit(offsets);
-  for (const DyadicNode& node : linear.leaves.nodes(shard_.at.tensor)) {
-    const int64_t begin = node.begin * leaf, end = std::min(spec.k, node.end * leaf);
-    ASSIGN_OR_RETURN(PackedWeight weight, Pack(found.raw->Columns(begin, end), leaf));
-    linear.parts.push_back({.k_begin = begin, .weight = std::move(weight)});
+  linear = RowParallelLinear::Cut(spec.k, leaf, inputs);
+  for (const Range& columns : linear.PartsOf(shard_.at.tensor)) {
+    ASSIGN_OR_RETURN(PackedWeight weight, Pack(found.raw->Columns(columns.begin, columns.end), leaf));
+    linear.parts.push_back({.k_begin = columns.begin, .weight = std::move(weight)});
   }
   if (!spec.bias) return {};
   ASSIGN_OR_RETURN(linear.bias, Vector(spec.name + ".bias", spec.n));

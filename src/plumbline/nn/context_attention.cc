@@ -9,7 +9,7 @@ namespace plumbline {
 namespace {
 
 // Rows that one slab may have. A function of the batch alone: every rank cuts alike.
-int64_t SlabRows(const KvLayout& kv, const PagedBatch& batch, int64_t heads, int ranks) {
+int64_t SlabRows(const KvLayout& kv, const PagedBatch& batch, int64_t heads, int ranks, int64_t max_floats) {
   int64_t longest = 0;
   for (size_t b = 0; b < batch.cache_lengths.size(); ++b) {
     longest =
@@ -17,8 +17,7 @@ int64_t SlabRows(const KvLayout& kv, const PagedBatch& batch, int64_t heads, int
   }
   int64_t rows = batch.row_offsets.back();
   while (rows > kMinSlabRows &&
-         ranks * AttentionShardFloats(kv, heads, ranks, {.tokens = rows, .context = longest}) >
-             kGatheredFloats) {
+         ranks * AttentionShardFloats(kv, heads, ranks, {.tokens = rows, .context = longest}) > max_floats) {
     rows = (rows + 1) / 2;
   }
   return rows;
@@ -67,7 +66,7 @@ Status ContextAttention(const RankContext& rank, const KvLayout& kv, const Paged
     Attention(rank.kernel, kv, batch, layer, heads, q, options, out);
     return {};
   }
-  const int64_t slab = SlabRows(kv, batch, heads, rank.context.size());
+  const int64_t slab = SlabRows(kv, batch, heads, rank.context.size(), scratch.max_gathered_floats);
   for (int64_t begin = 0; begin < q.rows; begin += slab) {
     const int64_t rows = std::min(slab, q.rows - begin);
     const int64_t first = CutBatch(batch, begin, begin + rows, scratch);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace plumbline {
 namespace {
@@ -16,6 +17,24 @@ MatrixView<const float> Columns(MatrixView<const float> x, int64_t begin, int64_
 }
 
 }  // namespace
+
+RowParallelLinear RowParallelLinear::Cut(int64_t k, int64_t leaf, std::vector<Range> inputs) {
+  RowParallelLinear linear;
+  linear.leaf = leaf;
+  linear.cuts = RowParallelCuts(k, leaf, inputs);
+  linear.inputs = std::move(inputs);
+  std::vector<int64_t> offsets = {0};
+  for (const Range& cut : linear.cuts) offsets.push_back((cut.end + leaf - 1) / leaf);
+  linear.leaves = LeafSplit(std::move(offsets));
+  return linear;
+}
+
+std::vector<Range> RowParallelLinear::PartsOf(int tensor_rank) const {
+  std::vector<Range> columns;
+  for (const DyadicNode& node : leaves.nodes(tensor_rank))
+    columns.push_back({node.begin * leaf, std::min(cuts.back().end, node.end * leaf)});
+  return columns;
+}
 
 int64_t RowParallelLinear::WeightBytes() const {
   int64_t bytes = static_cast<int64_t>(bias.size() * sizeof(float));

@@ -7,6 +7,7 @@
 
 #include "plumbline/base/dyadic.h"
 #include "plumbline/kernels/gemm/gemm.h"
+#include "plumbline/nn/leaf.h"
 #include "plumbline/nn/rank_context.h"
 #include "plumbline/nn/workspace.h"
 
@@ -18,11 +19,18 @@ struct RowParallelLinear {
     PackedWeight weight;  // [out_features, the columns of one node]
   };
 
+  int64_t leaf = kMaxLeaf;
   LeafSplit leaves;           // which rank has which leaves
   std::vector<Range> inputs;  // the columns that each rank brings
   std::vector<Range> cuts;    // the columns that each rank multiplies; `inputs`, or all are exchanged first
   std::vector<Part> parts;    // this rank's nodes; none where it holds no leaf
   std::vector<float> bias;    // [out_features] or empty
+
+  // How a weight [out_features, k] with this leaf is cut, where rank r brings the columns inputs[r]; no parts
+  // yet.
+  static RowParallelLinear Cut(int64_t k, int64_t leaf, std::vector<Range> inputs);
+  // The columns of each part that this rank holds.
+  std::vector<Range> PartsOf(int tensor_rank) const;
 
   bool Exchanges() const { return inputs != cuts; }
   int64_t WeightBytes() const;

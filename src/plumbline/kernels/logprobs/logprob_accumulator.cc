@@ -126,7 +126,7 @@ void MergeLogProbShards(Isa isa, const LogProbShape& shape, std::span<const int3
                                norms.data());
   for (int64_t row = 0; row < rows; ++row) {
     const float norm = norms[row];
-    out.chosen_logprobs[row] = LogProb(chosen_logits[row], norm);
+    out.chosen_logprobs[row] = chosen[row] >= 0 ? LogProb(chosen_logits[row], norm) : kNan;
     out.ranks[row] = chosen[row] >= 0 ? 1 + SumOf(shards.before, row, rows) : 0;
     const std::span<TopEntry> best = out.top.subspan(row * top, top);
     BestOfLists(shards.best, row * top, rows * top, best);
