@@ -47,7 +47,6 @@ Status Decoder::Forward(const RankContext& rank, const KvLayout& kv, const Decod
                         const DecoderObservers& observers, DecoderWorkspace& workspace) const {
   const KernelContext& context = rank.kernel;
   const int64_t tokens = step.rows();
-  const int64_t sequences = static_cast<int64_t>(step.batch.row_offsets.size()) - 1;
   PLUMBLINE_CHECK(tokens <= workspace.max_tokens());
   const MatrixView<float> hidden = workspace.hidden.Rows(0, tokens);
   const MatrixView<float> normed = workspace.normed.Rows(0, tokens);
@@ -59,8 +58,9 @@ Status Decoder::Forward(const RankContext& rank, const KvLayout& kv, const Decod
   for (int64_t i = 0; i < shard.layers.size(); ++i) {
     const DecoderLayer& layer = (*layers)[i];
     const int64_t number = shard.layers.begin + i;
-    float* max_logit =
-        observers.max_logits == nullptr ? nullptr : observers.max_logits + i * sequences * shard.heads.size();
+    float* max_logit = observers.max_logits == nullptr
+                           ? nullptr
+                           : observers.max_logits + i * observers.sequences * shard.heads.size();
     RmsNorm(context, hidden, layer.attention_norm.data(), config.norm_eps, normed);
     RETURN_IF_ERROR(
         layer.attention.Forward(rank, config, kv, i, config.window[number], step, max_logit, workspace));

@@ -1,5 +1,6 @@
 #include "plumbline/nn/self_attention.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -28,15 +29,17 @@ Status SelfAttention::Forward(const RankContext& rank, const DecoderConfig& conf
   }
   ApplyRope(context, cos, sin, config.head_dim, q);
   ApplyRope(context, cos, sin, config.head_dim, k);
-  StoreKv(context, kv, step.batch, layer, k, v);
+  const int64_t kept = step.batch.row_offsets.back();
+  StoreKv(context, kv, step.batch, layer, k.Rows(0, kept), v.Rows(0, kept));
 
   const AttentionOptions options{
       .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
       .window = window,
       .max_logit = max_logit,
   };
-  RETURN_IF_ERROR(ContextAttention(rank, kv, step.batch, layer, rank.shard.heads.size(), q, options,
-                                   workspace.context_attention, attended));
+  RETURN_IF_ERROR(ContextAttention(rank, kv, step.batch, layer, rank.shard.heads.size(), q.Rows(0, kept),
+                                   options, workspace.context_attention, attended.Rows(0, kept)));
+  for (int64_t row = kept; row < tokens; ++row) std::fill_n(attended.Row(row), attended.cols, 0.0f);
   return o_proj.Accumulate(rank, attended, workspace, workspace.hidden.Rows(0, tokens));
 }
 

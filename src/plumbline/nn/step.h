@@ -16,14 +16,18 @@ struct DecoderStep {
   std::span<const int64_t> tokens;
   Range own;
   std::span<const int32_t> positions;  // [T] absolute positions, as `batch` implies them
-  PagedBatch batch;  // this replica's sequences; a null page lies on another context-parallel rank
+  // This replica's sequences; a null page lies on another context-parallel rank. Rows behind its last offset
+  // pad the step: they attend to nothing, and their keys and values are not kept.
+  PagedBatch batch;
 
   int64_t rows() const { return own.size(); }
 };
 
 // Optional observations; an unset one costs nothing and changes no bit of anything else.
 struct DecoderObservers {
-  float* max_logits = nullptr;  // [the stage's layers, B, the rank's heads], accumulated into what is there
+  float* max_logits =
+      nullptr;            // [the stage's layers, sequences, the rank's heads], accumulated into what is there
+  int64_t sequences = 0;  // of max_logits: the batch's, or more
   std::span<const int32_t> layers;  // layers whose output to capture, ascending, of all stages
   std::span<MatrixView<float>>
       hidden;  // one [T, hidden] per captured layer: the residual stream after that

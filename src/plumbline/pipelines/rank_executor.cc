@@ -20,6 +20,12 @@ std::span<const int64_t> StateOf(const DecoderInputs<InputTensor>& inputs, StepS
   return inputs.state->leaves[static_cast<int>(leaf)].value.As<const int64_t>();
 }
 
+size_t IndexOf(const InputTree<InputSpec>& tree, std::string_view path) {
+  const auto leaf = std::ranges::find(tree.leaves, path, &InputTree<InputSpec>::Leaf::path);
+  PLUMBLINE_CHECK(leaf != tree.leaves.end());
+  return leaf - tree.leaves.begin();
+}
+
 }  // namespace
 
 RankExecutor::RankExecutor(const RankContext& rank, std::shared_ptr<const Decoder> decoder,
@@ -63,6 +69,9 @@ Status RankExecutor::Resize(const ExecutorOptions& options) {
                                                         state.state_inputs(), rank_.world.rank()));
   declared_ = *step.processor->declared();
   inputs_ = Like<InputTensor>(declared_);
+  const int replica = rank_.data.rank();
+  cache_lengths_leaf_ = IndexOf(declared_.kv, fmt::format("replica{}/cache_lengths", replica));
+  lookup_table_leaf_ = IndexOf(declared_.kv, fmt::format("replica{}/lookup_table", replica));
   size_t next = 0;
   const std::vector<InputTensor> blocks = step.KvBlocks(KvBlocks());
   for (size_t i = 0; i < inputs_.kv.leaves.size(); ++i) {
@@ -83,7 +92,7 @@ Result<StepOutputs> RankExecutor::Execute(std::span<std::byte> message) {
 }
 
 // The views and arrays of the step, for this rank's replica.
-void RankExecutor::MakeStep(const DecoderInputs<InputTensor>& inputs) {
+Status RankExecutor::MakeStep(const DecoderInputs<InputTensor>& inputs) {
   tokens_ = inputs.tokens.As<const int64_t>();
   offsets_ = inputs.input_row_offsets.As<const uint32_t>();
   kind_sequences_ = StateOf(inputs, StepStateLeaf::kKindSequences);
@@ -96,12 +105,7 @@ void RankExecutor::MakeStep(const DecoderInputs<InputTensor>& inputs) {
   own_sequences_ = {splits_[replica], splits_[replica + 1]};
   own_rows_ = {offsets_[own_sequences_.begin], offsets_[own_sequences_.end]};
 
-  const auto kv = [&](const char* leaf) {
-    return *inputs.kv.Find(fmt::format("replica{}/{}", replica, leaf));
-  };
-  const auto lengths = kv("cache_lengths").As<const uint32_t>();
-  const InputTensor table = kv("lookup_table");
-  const auto ids = table.As<const uint32_t>();
+  const auto lengths = inputs.kv.leaves[cache_lengths_leaf_].value.As<const uint32_t>();
   cache_lengths_.assign(lengths.begin(), lengths.end());
   row_offsets_.clear();
   for (int64_t b = own_sequences_.begin; b <= own_sequences_.end; ++b)
@@ -109,13 +113,37 @@ void RankExecutor::MakeStep(const DecoderInputs<InputTensor>& inputs) {
   const auto positions =
       inputs.token_positions->As<const int64_t>().subspan(own_rows_.begin, own_rows_.size());
   positions_.assign(positions.begin(), positions.end());
-  page_pointers_.resize(ids.size());
-  for (size_t i = 0; i < ids.size(); ++i) page_pointers_[i] = pages_.Page(ids[i]);
-  sequence_pages_.clear();
-  const int64_t width = own_sequences_.size() > 0 ? table.shape[1] : 0;
-  for (int64_t b = 0; b < own_sequences_.size(); ++b)
-    sequence_pages_.push_back(page_pointers_.data() + b * width);
+  RETURN_IF_ERROR(FindPages(inputs.kv.leaves[lookup_table_leaf_].value));
   CopyPages(StateOf(inputs, StepStateLeaf::kPageCopies));
+  return {};
+}
+
+// Sequences without a page are padding. They come last and stay out of the step's batch: their rows are run,
+// but nothing is stored or read for them.
+Status RankExecutor::FindPages(const InputTensor& table) {
+  const auto ids = table.As<const uint32_t>();
+  const int64_t sequences = own_sequences_.size(), width = sequences > 0 ? table.shape[1] : 0;
+  page_pointers_.resize(ids.size());
+  for (size_t i = 0; i < ids.size(); ++i)
+    page_pointers_[i] = ids[i] == kNullPage ? nullptr : pages_.Page(ids[i]);
+  sequence_pages_.clear();
+  const auto refuse = [&](std::string_view got, std::string_view want, int64_t sequence) {
+    return InvalidInput("kv/replica{}/lookup_table: got {}, want {} (sequence {})", rank_.data.rank(), got,
+                        want, sequence);
+  };
+  for (int64_t b = 0; b < sequences; ++b) {
+    const int64_t tokens = cache_lengths_[b] + row_offsets_[b + 1] - row_offsets_[b];
+    const int64_t needed = (tokens + options_.page_size - 1) / options_.page_size;
+    if (needed > width) return refuse("too few pages", "one for every token", b);
+    const int64_t missing = std::ranges::count(ids.subspan(b * width, needed), kNullPage);
+    if (missing == needed) continue;
+    if (missing > 0) return refuse("the null page among others", "pages of its own", b);
+    if (b > std::ssize(sequence_pages_)) return refuse("pages after padding", "padding last", b);
+    sequence_pages_.push_back(page_pointers_.data() + b * width);
+  }
+  cache_lengths_.resize(sequence_pages_.size());
+  row_offsets_.resize(sequence_pages_.size() + 1);
+  return {};
 }
 
 void RankExecutor::CopyPages(std::span<const int64_t> copies) {
@@ -130,6 +158,7 @@ void RankExecutor::CopyPages(std::span<const int64_t> copies) {
 Result<DecoderObservers> RankExecutor::Observe() {
   DecoderObservers observers;
   const DecoderShard& shard = decoder_->shard;
+  observers.sequences = own_sequences_.size();
   if (wants_max_logits_) {
     max_logits_.assign(shard.layers.end * own_sequences_.size() * shard.heads.size(), kNegInf);
     observers.max_logits =
@@ -180,7 +209,7 @@ Status RankExecutor::SendBoundary() {
 }
 
 Result<StepOutputs> RankExecutor::Execute(const DecoderInputs<InputTensor>& inputs) {
-  MakeStep(inputs);
+  RETURN_IF_ERROR(MakeStep(inputs));
   ASSIGN_OR_RETURN(const DecoderObservers observers, Observe());
   RETURN_IF_ERROR(ReceiveBoundary());
   const DecoderStep step{

@@ -56,7 +56,12 @@ class RankExecutor {
   InputTensor KvBlocks();
 
   // One step, or one micro-batch of it, as a message (contract/decoder_message.h): every rank of the world
-  // gets the same. The stage's boundary comes from the stage before and goes to the one behind.
+  // gets the same. The stage's boundary comes from the stage before and goes to the one behind. Allocates
+  // nothing once it has run steps as large.
+  //
+  // Sequences all of whose pages are the null page pad a replica (contract/replica_padder.h): their outputs
+  // mean nothing, and no other row's depends on them. Refuses them before others, and sequences of which only
+  // some pages are there.
   Result<StepOutputs> Execute(std::span<std::byte> message);
 
  private:
@@ -64,7 +69,8 @@ class RankExecutor {
                KvPageMemory pages);
 
   Result<StepOutputs> Execute(const DecoderInputs<InputTensor>& inputs);
-  void MakeStep(const DecoderInputs<InputTensor>& inputs);
+  Status MakeStep(const DecoderInputs<InputTensor>& inputs);
+  Status FindPages(const InputTensor& table);
   void CopyPages(std::span<const int64_t> copies);
   Result<DecoderObservers> Observe();
   Status ReceiveBoundary();
@@ -81,6 +87,7 @@ class RankExecutor {
   std::vector<Tensor> captured_;  // [max_rows, hidden] a layer
   DecoderInputs<InputSpec> declared_;
   DimSizes largest_;
+  size_t cache_lengths_leaf_ = 0, lookup_table_leaf_ = 0;  // of this rank's replica in `kv`
   DecoderInputs<InputTensor> inputs_;  // rank-local leaves bound, the others views of the step's message
 
   // Of the step.

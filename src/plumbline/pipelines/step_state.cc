@@ -26,26 +26,44 @@ std::optional<int64_t> StepState::MaxDim(std::string_view dim) const {
 
 void StepState::Set(std::span<const StepEntry> entries, std::span<const std::array<int64_t, 3>> copies) {
   entries_ = entries;
-  kind_sequences_.assign(3 * replicas_, 0);
-  targets_.clear();
-  top_k_ = max_logits_ = 0;
-  for (const StepEntry& entry : entries) {
-    const Sequence& sequence = *entry.sequence;
-    ++kind_sequences_[3 * sequence.replica + static_cast<int>(entry.kind)];
-    if (sequence.request->max_logits) max_logits_ = 1;
-    if (entry.kind == RowKind::kScore) top_k_ = std::max<int64_t>(top_k_, sequence.request->top_logprobs);
-    const std::vector<int32_t>& tokens = sequence.result.tokens;
-    for (int64_t i = 0; i < entry.rows; ++i) {
-      const size_t next = sequence.processed + i + 1;
-      targets_.push_back(entry.kind == RowKind::kScore && next < tokens.size() ? tokens[next] : -1);
-    }
-  }
   page_copies_.clear();
   for (const auto& copy : copies) page_copies_.insert(page_copies_.end(), copy.begin(), copy.end());
 }
 
+void StepState::Add(const StepEntry& entry) {
+  const Sequence& sequence = *entry.sequence;
+  ++kind_sequences_[3 * sequence.replica + static_cast<int>(entry.kind)];
+  if (sequence.request->max_logits) max_logits_ = 1;
+  if (entry.kind == RowKind::kScore) top_k_ = std::max<int64_t>(top_k_, sequence.request->top_logprobs);
+  const std::vector<int32_t>& tokens = sequence.result.tokens;
+  for (int64_t i = 0; i < entry.rows; ++i) {
+    const size_t next = sequence.processed + i + 1;
+    targets_.push_back(entry.kind == RowKind::kScore && next < tokens.size() ? tokens[next] : -1);
+  }
+}
+
+void StepState::AddPadding(size_t replica, int64_t rows) {
+  ++kind_sequences_[3 * replica + static_cast<int>(RowKind::kSilent)];
+  targets_.insert(targets_.end(), rows, -1);
+}
+
 Status StepState::Fill(const FlatBatch& batch, std::span<InputTensor* const> state) {
-  PLUMBLINE_CHECK(batch.tokens == std::ssize(targets_) && state.size() == specs_.leaves.size());
+  kind_sequences_.assign(3 * replicas_, 0);
+  targets_.clear();
+  top_k_ = max_logits_ = 0;
+  size_t next = 0;
+  for (size_t replica = 0; replica < batch.replica_batches.size(); ++replica) {
+    for (const TextContext& context : batch.replica_batches[replica]) {
+      if (context.is_padding) {
+        AddPadding(replica, context.active_length);
+      } else {
+        PLUMBLINE_CHECK(next < entries_.size());
+        Add(entries_[next++]);
+      }
+    }
+  }
+  PLUMBLINE_CHECK(next == entries_.size() && batch.tokens == std::ssize(targets_) &&
+                  state.size() == specs_.leaves.size());
   const auto view = [&state](StepStateLeaf leaf, const InputShape& shape, int64_t* data) {
     *state[static_cast<int>(leaf)] = {
         .dtype = DType::kI64, .shape = shape, .data = data, .device = DeviceRef::Host()};

@@ -15,13 +15,15 @@
 
 namespace plumbline {
 
-// The state's leaves, in order, all on the host:
+// The state's leaves, in order, all i64 on the host:
 //
-//   targets         i64 [total_seq_len]  the next prompt token of a scored row, whose log-prob is wanted; -1:
-//   none kind_sequences  i64 [replicas * 3]   how many of each replica's sequences are scored, sampled,
-//   silent; in this order they come top_k           i64 [1]              alternatives of a scored row
-//   max_logits      i64 [1]              whether attention maxima are wanted
-//   page_copies     i64 [page_copies, 3] (replica, from, to): pages to copy before the step
+//   targets         [total_seq_len]   the next prompt token of a scored row, whose log-prob is wanted; -1:
+//   none kind_sequences  [replicas * 3]    how many of each replica's sequences are scored, sampled, silent;
+//   in this
+//                                     order they come, padding among the silent ones
+//   top_k           [1]               alternatives of a scored row
+//   max_logits      [1]               whether attention maxima are wanted
+//   page_copies     [page_copies, 3]  (replica, from, to): pages to copy before the step
 enum class StepStateLeaf : uint8_t { kTargets, kKindSequences, kTopK, kMaxLogits, kPageCopies };
 
 class StepState : public RequestStateStore {
@@ -32,11 +34,14 @@ class StepState : public RequestStateStore {
   std::optional<int64_t> MaxDim(std::string_view dim) const override;
   Status Fill(const FlatBatch& batch, std::span<InputTensor* const> state) override;
 
-  // The step that Fill describes next: its entries, replica after replica, and the pages to copy, [n] of
-  // (replica, from, to).
+  // The step that Fill describes next: its entries, replica after replica, one for each of the batch's
+  // contexts that is no padding, and the pages to copy, [n] of (replica, from, to).
   void Set(std::span<const StepEntry> entries, std::span<const std::array<int64_t, 3>> copies);
 
  private:
+  void Add(const StepEntry& entry);
+  void AddPadding(size_t replica, int64_t rows);
+
   InputTree<InputSpec> specs_;
   int replicas_;
   int64_t max_copies_;

@@ -1,0 +1,194 @@
+// Decode steps whose short replicas are filled with dummy sequences: no real row's result changes, and the
+// dummies' keys go nowhere.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "plumbline/comm/local/local_group.h"
+#include "plumbline/models/load_decoder.h"
+#include "plumbline/nn/rank_groups.h"
+#include "plumbline/pipelines/contract/decoder_message.h"
+#include "plumbline/pipelines/contract/replica_padder.h"
+#include "plumbline/pipelines/declared_step.h"
+#include "plumbline/pipelines/engine_test_util.h"
+#include "plumbline/pipelines/step_state.h"
+
+namespace plumbline {
+namespace {
+
+constexpr ExecutorOptions kOptions = {.max_rows = 64,
+                                      .max_sequences = 5,
+                                      .max_sequence_length = 64,
+                                      .total_pages = 12,
+                                      .hidden_states = ReturnHiddenStates::kAll};
+
+// Sequences of which `prompts[i]` are the tokens; each has one page.
+struct Placed {
+  Request request;
+  Sequence sequence;
+};
+
+std::vector<Placed> Place(std::span<const int> replicas) {
+  std::vector<Placed> placed(replicas.size());
+  for (size_t i = 0; i < placed.size(); ++i) {
+    Placed& p = placed[i];
+    p.request = {.tokens = SomeTokens(4 + static_cast<int64_t>(i), static_cast<int64_t>(i)),
+                 .max_logits = true,
+                 .max_new_tokens = 8};
+    p.sequence.index = i;
+    p.sequence.request = &p.request;
+    p.sequence.result.tokens = p.request.tokens;
+    p.sequence.result.prompt_tokens = std::ssize(p.request.tokens);
+    p.sequence.pages = {static_cast<uint32_t>(2 * (1 + i))};  // even: of the first context-parallel rank
+    p.sequence.replica = replicas[i];
+  }
+  return placed;
+}
+
+// The controller's part: packs steps of `placed`, replica after replica.
+class Packer {
+ public:
+  Packer(const DecoderConfig& config, const ParallelDegrees& degrees, const InputTensor& own_blocks)
+      : state_(degrees.dp, kOptions.max_sequences),
+        step_(DeclareStep(config, degrees, kOptions, state_.state_inputs(), 0).value()),
+        kv_(KvCacheInputBuilder::Create(step_.runtime, step_.KvBlocks(own_blocks)).value()),
+        padder_(step_.runtime, 1),
+        contexts_(degrees.dp) {
+    step_.processor->state_store = &state_;
+  }
+
+  Result<std::vector<std::byte>> Pack(std::span<Placed> placed, bool prompts, bool pad) {
+    std::vector<StepEntry> entries;
+    for (auto& contexts : contexts_) contexts.clear();
+    for (int replica = 0; replica < std::ssize(contexts_); ++replica) {
+      for (Placed& p : placed) {
+        Sequence& s = p.sequence;
+        if (s.replica != replica) continue;
+        const int64_t rows = prompts ? s.prompt_size() - 1 : 1;
+        entries.push_back({&s, prompts ? RowKind::kSilent : RowKind::kSample, rows});
+        contexts_[replica].push_back({.tokens = s.result.tokens,
+                                      .processed_length = s.processed,
+                                      .active_length = rows,
+                                      .pages = s.pages});
+      }
+    }
+    const std::vector<ReplicaBatch> batches(contexts_.begin(), contexts_.end());
+    const std::span<const ReplicaBatch> padded = pad ? padder_.PadReplicas(batches) : std::span(batches);
+    state_.Set(entries, {});
+    std::vector<std::byte> message;
+    ASSIGN_OR_RETURN(const KvCacheInputs* kv, kv_.Build(padded));
+    ASSIGN_OR_RETURN(const auto* inputs, step_.processor->prepare_initial_token_inputs(padded, kv));
+    RETURN_IF_ERROR(plumbline::Pack(*inputs, *step_.processor->declared(), message));
+    return message;
+  }
+
+ private:
+  StepState state_;
+  DeclaredStep step_;
+  KvCacheInputBuilder kv_;
+  ReplicaPadder padder_;
+  std::vector<std::vector<TextContext>> contexts_;
+};
+
+// What rank 0 saw of a run: per step the logits of the sampled rows, hidden states and maxima of the real
+// sequences.
+using Seen = std::vector<std::vector<float>>;
+
+class ReplicaPaddingTest : public testing::Test {
+ protected:
+  // A prompt step, then three decode steps.
+  Status Run(Communicator& world, const ParallelDegrees& degrees, std::span<const int> replicas, bool pad,
+             Seen& seen) {
+    ThreadPool pool(2);
+    ASSIGN_OR_RETURN(const auto checkpoint,
+                     Checkpoint::Open(std::string(PLUMBLINE_SOURCE_DIR) + "/tests/golden/models/llama3"));
+    ASSIGN_OR_RETURN(Decoder loaded, LoadDecoder({pool, SupportedIsas().back()}, *checkpoint,
+                                                 {.degrees = degrees, .rank = world.rank()}, nullptr));
+    const auto decoder = std::make_shared<const Decoder>(std::move(loaded));
+    ASSIGN_OR_RETURN(const RankGroups groups, RankGroups::Split(world, decoder->shard));
+    const RankContext rank = groups.Context({pool, SupportedIsas().back()});
+    ASSIGN_OR_RETURN(const auto executor, RankExecutor::Create(rank, decoder, kOptions, {}));
+    std::optional<Packer> packer;  // of the controller
+    if (world.rank() == 0) packer.emplace(decoder->config, degrees, executor->KvBlocks());
+    std::vector<Placed> placed = Place(replicas);
+    for (int step = 0; step < 4; ++step) {
+      std::vector<std::byte> message;
+      if (packer) {
+        ASSIGN_OR_RETURN(message, packer->Pack(placed, /*prompts=*/step == 0, pad));
+      }
+      int64_t bytes = std::ssize(message);
+      RETURN_IF_ERROR(world.Broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0));
+      message.resize(bytes);
+      RETURN_IF_ERROR(world.Broadcast(message, 0));
+      ASSIGN_OR_RETURN(const StepOutputs out, executor->Execute(message));
+      if (world.rank() == 0) Keep(out, placed, decoder->config, step, seen);
+      for (Placed& p : placed) {
+        p.sequence.processed += step == 0 ? p.sequence.prompt_size() - 1 : 1;
+        if (step > 0) p.sequence.result.tokens.push_back(static_cast<int32_t>(7 * step + p.sequence.index));
+      }
+    }
+    const auto* null_page = static_cast<const std::byte*>(executor->KvBlocks().data);
+    const int64_t page_bytes = executor->KvBlocks().shape[1];
+    EXPECT_TRUE(
+        std::all_of(null_page, null_page + page_bytes, [](std::byte b) { return b == std::byte{0}; }));
+    return {};
+  }
+
+ private:
+  static void Keep(const StepOutputs& out, std::span<const Placed> placed, const DecoderConfig& config,
+                   int step, Seen& seen) {
+    std::vector<float>& values = seen.emplace_back();
+    const KindOutputs& sampled = out.of_kind[static_cast<int>(RowKind::kSample)];
+    EXPECT_EQ(sampled.logits.rows, step == 0 ? 0 : std::ssize(placed));
+    for (int64_t row = 0; row < sampled.logits.rows; ++row)
+      values.insert(values.end(), sampled.logits.Row(row), sampled.logits.Row(row) + sampled.logits.cols);
+    for (const auto& states : sampled.hidden_states) {
+      for (int64_t row = 0; row < states.rows; ++row)
+        values.insert(values.end(), states.Row(row), states.Row(row) + states.cols);
+    }
+    // Sequences lie replica after replica, each replica's padding behind its own.
+    const int64_t all = std::ssize(out.max_logits) / (config.layers * config.heads);
+    std::map<int, int64_t> counts;
+    for (const Placed& p : placed) ++counts[p.sequence.replica];
+    const int64_t longest =
+        counts.empty() ? 0
+                       : std::ranges::max_element(counts, {}, &std::pair<const int, int64_t>::second)->second;
+    const bool padded = all != std::ssize(placed);
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      int64_t begin = 0;
+      for (const auto& [replica, count] : counts) {
+        const float* from =
+            out.max_logits.data() + (layer * all + (padded ? replica * longest : begin)) * config.heads;
+        values.insert(values.end(), from, from + count * config.heads);
+        begin += count;
+      }
+    }
+  }
+};
+
+TEST_F(ReplicaPaddingTest, DummyRowsNeverChangeRealOnes) {
+  const std::vector<int> uneven = {0, 0, 1, 0}, one_empty = {1, 1}, even = {0, 1};
+  for (const ParallelDegrees& degrees :
+       {ParallelDegrees{.dp = 2}, {.tp = 2, .dp = 2}, {.dp = 2, .cp = 2}, {.dp = 2, .pp = 2}}) {
+    for (const std::vector<int>& replicas : {uneven, one_empty, even}) {
+      Seen plain, padded;
+      for (const bool pad : {false, true}) {
+        const Status status = RunRanks(degrees.Ranks(), [&](Communicator& world) {
+          return Run(world, degrees, replicas, pad, pad ? padded : plain);
+        });
+        ASSERT_TRUE(status.has_value()) << status.error().message;
+      }
+      ASSERT_EQ(plain.size(), 4u);
+      for (size_t step = 0; step < 4; ++step) {
+        ASSERT_EQ(padded[step].size(), plain[step].size()) << step;
+        EXPECT_EQ(std::memcmp(padded[step].data(), plain[step].data(), plain[step].size() * sizeof(float)), 0)
+            << "step " << step << ", " << replicas.size() << " sequences";
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plumbline
