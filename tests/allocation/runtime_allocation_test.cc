@@ -79,19 +79,19 @@ void ExpectNoAllocations(const Runtime& runtime, ReturnHiddenStates hidden_state
       return {};
     });
   };
-  for (const auto& batches : kinds) ASSERT_TRUE(run(batches).has_value());
-  const int64_t warm = heard;
-  EXPECT_EQ(warm, std::ssize(kinds) * degrees.pp);
-  for (int round = 0; round < 3; ++round) {
-    for (size_t kind = 0; kind < kinds.size(); ++kind) {
-      const int64_t allocations = Allocations(), mappings = Mappings();
-      const bool done = run(kinds[kind]).has_value();
-      const int64_t allocated = Allocations() - allocations, mapped = Mappings() - mappings;
-      ASSERT_TRUE(done);
-      EXPECT_EQ(allocated, 0) << "step " << kind;
-      EXPECT_EQ(mapped, 0) << "step " << kind;
+  // Warm-up is over when every thread has worked and every message been as large as it gets, which is a
+  // matter of timing. A step that allocates each time is never warm.
+  constexpr int kCleanPasses = 5, kMostPasses = 300;
+  int clean = 0;
+  for (int pass = 0; pass < kMostPasses && clean < kCleanPasses; ++pass) {
+    const int64_t before = Allocations() + Mappings();
+    for (const auto& batches : kinds) {
+      if (!run(batches).has_value()) return (void)(ADD_FAILURE() << "a step failed");
     }
+    clean = Allocations() + Mappings() == before ? clean + 1 : 0;
   }
+  EXPECT_EQ(clean, kCleanPasses);
+  EXPECT_GE(heard, kCleanPasses * std::ssize(kinds) * degrees.pp);
 }
 
 TEST(RuntimeAllocationTest, AfterWarmUpAStepAllocatesNothingOnAnyRank) {
