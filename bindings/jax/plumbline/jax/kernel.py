@@ -94,7 +94,8 @@ def _call(name, results, operands, extra, origin, config, float32_results):
         missing = [tuple(varying - jax.typeof(x).mat.varying) for x in arguments]
         arguments = [jax.lax.pcast(x, axes, to="varying") if axes else x for x, axes in zip(arguments, missing)]
         axes = jax.typeof(arguments[0]).mat
-        results = [jax.ShapeDtypeStruct(r.shape, r.dtype, manual_axis_type=axes) for r in results]
+        place = jax.sharding.NamedSharding(jax.sharding.get_abstract_mesh(), jax.sharding.PartitionSpec())
+        results = [jax.ShapeDtypeStruct(r.shape, r.dtype, sharding=place, manual_axis_type=axes) for r in results]
     return jax.ffi.ffi_call(name, results)(*arguments, **config.attributes(float32_results))
 
 

@@ -146,10 +146,11 @@ def _partition_backward(config, mesh, arguments, results):
 
 
 class _Rule:
-    """The sharding rule of a call: a name for every dimension, the same where the partition is the same."""
+    """The sharding rule of a call: a name for every dimension, the same where the partition is the same. Shardy wants
+    the names that are not to be sharded in the order of the text, so dims() is called in that order."""
 
     def __init__(self, operands, cp):
-        self.cp, self.unique, self.replicated, self.sizes = cp, 0, set(), {}
+        self.cp, self.unique, self.replicated, self.sizes = cp, 0, [], {}
         q, k, _ = operands.projections()
         self.kv_heads, self.group = k.shape[-2], q.shape[-2] // k.shape[-2]
 
@@ -157,7 +158,7 @@ class _Rule:
         self.unique += 1
         name = f"u{self.unique}"
         if size > 1:
-            self.replicated.add(name)
+            self.replicated.append(name)
         return name
 
     def _heads(self, size):
@@ -192,15 +193,16 @@ class _Rule:
     def text(self, arguments, results):
         sizes = dict(self.sizes)
         return (", ".join(arguments) + " -> " + ", ".join(results),
-                dict(need_replication_factors=tuple(sorted(self.replicated)), **sizes))
+                dict(need_replication_factors=tuple(self.replicated), **sizes))
 
 
 def _forward_rule(config, operands, results):
     rule = _Rule(operands, bool(config.cp_axis))
+    arguments = rule.operands(operands)
     words = [rule.array(results.out), rule.dims(results.lse, "b", "h", "s")]
     if results.max_logit is not None:
         words.append(rule.dims(results.max_logit, "h"))
-    return rule.text(rule.operands(operands), words)
+    return rule.text(arguments, words)
 
 
 def _backward_rule(config, operands, saved, grads):
