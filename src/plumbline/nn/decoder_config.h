@@ -7,6 +7,7 @@
 
 #include "plumbline/kernels/activation/activation.h"
 #include "plumbline/kernels/rotary/rotary.h"
+#include "plumbline/nn/decoder_declaration.h"
 
 namespace plumbline {
 
@@ -34,6 +35,8 @@ struct DecoderConfig {
   bool qk_norm = false;
 
   std::vector<int32_t> window;  // [layers] keys a row may see, itself included; 0: no limit
+
+  DecoderDeclaration declares;  // its inputs
 
   int64_t QueryWidth() const { return heads * head_dim; }
   int64_t KvWidth() const { return kv_heads * head_dim; }

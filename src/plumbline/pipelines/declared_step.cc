@@ -16,6 +16,14 @@ std::vector<InputTensor> DeclaredStep::KvBlocks(const InputTensor& own) const {
   return blocks;
 }
 
+Result<DecoderScratch> DeclaredStep::AllocateScratch() const {
+  const std::string tokens = "total_seq_len";
+  ASSIGN_OR_RETURN(const DimSizes largest, processor->max_dims({&tokens, 1}, runtime.kv_params));
+  const DeviceRef own = DeviceRef::Rank(rank);
+  return DecoderScratch::Allocate(processor->declared()->scratch.value_or(InputTree<InputSpec>{}), {&own, 1},
+                                  largest);
+}
+
 Result<DeclaredStep> DeclareStep(const DecoderConfig& config, const ParallelDegrees& degrees,
                                  const ExecutorOptions& options, const InputTree<InputSpec>& state,
                                  int rank) {
@@ -34,8 +42,15 @@ Result<DeclaredStep> DeclareStep(const DecoderConfig& config, const ParallelDegr
   runtime.kv_params.page_size = options.page_size;
   runtime.kv_params.total_num_pages = options.total_pages;
   runtime.kv_params.page_shape = {"page_bytes"};
-  const DecoderRegistration registration{.name = config.architecture, .state = state};
-  const ArchConfig arch{.vocab = config.vocab, .takes_token_positions = true, .takes_signals = false};
+  const DecoderDeclaration& declares = config.declares;
+  DecoderRegistration registration{.name = config.architecture, .state = state};
+  for (const DeclaredScratch& scratch : declares.scratch)
+    registration.scratch_types.push_back({scratch.name, scratch.dtype, {"total_seq_len", scratch.per_token}});
+  const ArchConfig arch{.vocab = config.vocab,
+                        .takes_token_positions = declares.takes_token_positions,
+                        .takes_batch_context_lengths = declares.takes_batch_context_lengths,
+                        .device_context_length_dtype = declares.device_context_length_dtype,
+                        .takes_signals = false};
   ASSIGN_OR_RETURN(step.processor, MakeDecoderBatchProcessor(registration, arch, runtime));
   return step;
 }

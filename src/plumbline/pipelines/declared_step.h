@@ -1,4 +1,4 @@
-// What a decoder's step takes in this deployment: from the model's registration to a batch processor. Every
+// What a decoder's step takes in this deployment: from what the model declares to a batch processor. Every
 // rank makes the same declaration, the controller packs by it and the others unpack.
 #pragma once
 
@@ -19,6 +19,8 @@ struct DeclaredStep {
 
   // kv_blocks of every (replica, shard), of which this rank has `own`.
   std::vector<InputTensor> KvBlocks(const InputTensor& own) const;
+  // This rank's scratch at its largest size; empty where the decoder declares none.
+  Result<DecoderScratch> AllocateScratch() const;
 };
 
 // `state`: the inputs of the StepState.

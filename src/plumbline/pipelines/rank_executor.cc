@@ -78,6 +78,8 @@ Status RankExecutor::Resize(const ExecutorOptions& options) {
     if (declared_.kv.leaves[i].value.residence == Residence::kRankLocal)
       inputs_.kv.leaves[i].value = blocks[next++];
   }
+  ASSIGN_OR_RETURN(scratch_, step.AllocateScratch());
+  if (inputs_.scratch) *inputs_.scratch = scratch_.inputs();
   return {};
 }
 
@@ -110,9 +112,11 @@ Status RankExecutor::MakeStep(const DecoderInputs<InputTensor>& inputs) {
   row_offsets_.clear();
   for (int64_t b = own_sequences_.begin; b <= own_sequences_.end; ++b)
     row_offsets_.push_back(static_cast<int32_t>(offsets_[b] - own_rows_.begin));
-  const auto positions =
-      inputs.token_positions->As<const int64_t>().subspan(own_rows_.begin, own_rows_.size());
-  positions_.assign(positions.begin(), positions.end());
+  positions_.clear();
+  for (size_t b = 0; b < cache_lengths_.size(); ++b) {
+    for (int32_t i = 0; i < row_offsets_[b + 1] - row_offsets_[b]; ++i)
+      positions_.push_back(cache_lengths_[b] + i);
+  }
   RETURN_IF_ERROR(FindPages(inputs.kv.leaves[lookup_table_leaf_].value));
   CopyPages(StateOf(inputs, StepStateLeaf::kPageCopies));
   return {};

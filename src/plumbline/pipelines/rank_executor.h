@@ -12,6 +12,7 @@
 #include "plumbline/nn/row_scores.h"
 #include "plumbline/pipelines/contract/check_decoder_inputs.h"
 #include "plumbline/pipelines/contract/decoder_inputs.h"
+#include "plumbline/pipelines/contract/decoder_scratch.h"
 #include "plumbline/pipelines/kv_page_memory.h"
 #include "plumbline/tensor/tensor.h"
 
@@ -54,6 +55,7 @@ class RankExecutor {
 
   // The rank's pages, u8 [total_pages, page bytes].
   InputTensor KvBlocks();
+  const DecoderScratch& scratch() const { return scratch_; }
 
   // One step, or one micro-batch of it, as a message (contract/decoder_message.h): every rank of the world
   // gets the same. The stage's boundary comes from the stage before and goes to the one behind. Allocates
@@ -84,6 +86,7 @@ class RankExecutor {
   const std::vector<int32_t> layers_;  // captured
   KvPageMemory pages_;
   DecoderWorkspace workspace_;
+  DecoderScratch scratch_;
   std::vector<Tensor> captured_;  // [max_rows, hidden] a layer
   DecoderInputs<InputSpec> declared_;
   DimSizes largest_;

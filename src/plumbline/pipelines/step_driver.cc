@@ -42,6 +42,7 @@ Status StepDriver::Prepare(const ExecutorOptions& sizes) {
                    DeclareStep(runtime_.config(), degrees, options_, state_->state_inputs(), /*rank=*/0));
   processor_ = std::move(step.processor);
   processor_->state_store = state_.get();
+  if (processor_->declared()->scratch) processor_->scratch = &rank_.Scratch(engine_);
   std::vector<InputTensor> blocks = step.KvBlocks(rank_.KvBlocks(engine_));
   ASSIGN_OR_RETURN(KvCacheInputBuilder builder, KvCacheInputBuilder::Create(step.runtime, blocks));
   kv_ = std::make_unique<KvCacheInputBuilder>(std::move(builder));

@@ -1,5 +1,5 @@
-// Decode steps whose short replicas are filled with dummy sequences: no real row's result changes, and the
-// dummies' keys go nowhere.
+// Steps as the executors of all ranks run them. Dummy sequences that fill short replicas change no real row's
+// result, and their keys go nowhere; nor does what a decoder declares beside what it must take.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,13 +50,14 @@ std::vector<Placed> Place(std::span<const int> replicas) {
 // The controller's part: packs steps of `placed`, replica after replica.
 class Packer {
  public:
-  Packer(const DecoderConfig& config, const ParallelDegrees& degrees, const InputTensor& own_blocks)
+  Packer(const DecoderConfig& config, const ParallelDegrees& degrees, RankExecutor& executor)
       : state_(degrees.dp, kOptions.max_sequences),
         step_(DeclareStep(config, degrees, kOptions, state_.state_inputs(), 0).value()),
-        kv_(KvCacheInputBuilder::Create(step_.runtime, step_.KvBlocks(own_blocks)).value()),
+        kv_(KvCacheInputBuilder::Create(step_.runtime, step_.KvBlocks(executor.KvBlocks())).value()),
         padder_(step_.runtime, 1),
         contexts_(degrees.dp) {
     step_.processor->state_store = &state_;
+    if (step_.processor->declared()->scratch) step_.processor->scratch = &executor.scratch();
   }
 
   Result<std::vector<std::byte>> Pack(std::span<Placed> placed, bool prompts, bool pad) {
@@ -96,22 +97,23 @@ class Packer {
 // sequences.
 using Seen = std::vector<std::vector<float>>;
 
-class ReplicaPaddingTest : public testing::Test {
+class RankExecutorTest : public testing::Test {
  protected:
   // A prompt step, then three decode steps.
   Status Run(Communicator& world, const ParallelDegrees& degrees, std::span<const int> replicas, bool pad,
-             Seen& seen) {
+             const DecoderDeclaration& declares, Seen& seen) {
     ThreadPool pool(2);
     ASSIGN_OR_RETURN(const auto checkpoint,
                      Checkpoint::Open(std::string(PLUMBLINE_SOURCE_DIR) + "/tests/golden/models/llama3"));
     ASSIGN_OR_RETURN(Decoder loaded, LoadDecoder({pool, SupportedIsas().back()}, *checkpoint,
                                                  {.degrees = degrees, .rank = world.rank()}, nullptr));
+    loaded.config.declares = declares;
     const auto decoder = std::make_shared<const Decoder>(std::move(loaded));
     ASSIGN_OR_RETURN(const RankGroups groups, RankGroups::Split(world, decoder->shard));
     const RankContext rank = groups.Context({pool, SupportedIsas().back()});
     ASSIGN_OR_RETURN(const auto executor, RankExecutor::Create(rank, decoder, kOptions, {}));
     std::optional<Packer> packer;  // of the controller
-    if (world.rank() == 0) packer.emplace(decoder->config, degrees, executor->KvBlocks());
+    if (world.rank() == 0) packer.emplace(decoder->config, degrees, *executor);
     std::vector<Placed> placed = Place(replicas);
     for (int step = 0; step < 4; ++step) {
       std::vector<std::byte> message;
@@ -168,7 +170,7 @@ class ReplicaPaddingTest : public testing::Test {
   }
 };
 
-TEST_F(ReplicaPaddingTest, DummyRowsNeverChangeRealOnes) {
+TEST_F(RankExecutorTest, DummyRowsNeverChangeRealOnes) {
   const std::vector<int> uneven = {0, 0, 1, 0}, one_empty = {1, 1}, even = {0, 1};
   for (const ParallelDegrees& degrees :
        {ParallelDegrees{.dp = 2}, {.tp = 2, .dp = 2}, {.dp = 2, .cp = 2}, {.dp = 2, .pp = 2}}) {
@@ -176,7 +178,7 @@ TEST_F(ReplicaPaddingTest, DummyRowsNeverChangeRealOnes) {
       Seen plain, padded;
       for (const bool pad : {false, true}) {
         const Status status = RunRanks(degrees.Ranks(), [&](Communicator& world) {
-          return Run(world, degrees, replicas, pad, pad ? padded : plain);
+          return Run(world, degrees, replicas, pad, {}, pad ? padded : plain);
         });
         ASSERT_TRUE(status.has_value()) << status.error().message;
       }
@@ -188,6 +190,61 @@ TEST_F(ReplicaPaddingTest, DummyRowsNeverChangeRealOnes) {
       }
     }
   }
+}
+
+TEST_F(RankExecutorTest, WhatADecoderDeclaresIsFilledAndChangesNoBit) {
+  const std::vector<int> replicas = {0, 0, 1};
+  const DecoderDeclaration none{.takes_token_positions = false};
+  const DecoderDeclaration host{.takes_batch_context_lengths = true};
+  const DecoderDeclaration all{.takes_batch_context_lengths = true,
+                               .device_context_length_dtype = DType::kI64,
+                               .scratch = {{.name = "routed", .dtype = DType::kI32, .per_token = 8}}};
+  const ParallelDegrees degrees{.dp = 2};
+  Seen want;
+  for (const DecoderDeclaration& declares : {DecoderDeclaration{}, none, host, all}) {
+    Seen seen;
+    const Status status = RunRanks(degrees.Ranks(), [&](Communicator& world) {
+      return Run(world, degrees, replicas, /*pad=*/true, declares, seen);
+    });
+    ASSERT_TRUE(status.has_value()) << status.error().message;
+    if (want.empty()) want = seen;
+    EXPECT_EQ(seen, want);
+  }
+}
+
+// The paths of the inputs that a declaration adds.
+TEST(DeclaredStepTest, IsWhatTheConfigurationDeclares) {
+  DecoderConfig config{.architecture = "test",
+                       .hidden = 8,
+                       .layers = 1,
+                       .heads = 2,
+                       .kv_heads = 2,
+                       .head_dim = 4,
+                       .intermediate = 8,
+                       .vocab = 100};
+  const ParallelDegrees degrees{.tp = 2};
+  const StepState state(1, kOptions.max_sequences);
+  const auto paths = [&] {
+    const DeclaredStep step = DeclareStep(config, degrees, kOptions, state.state_inputs(), 1).value();
+    std::string list;
+    for (const auto& leaf : ToTree(*step.processor->declared()).leaves) {
+      if (!leaf.path.starts_with("kv/") && !leaf.path.starts_with("state/")) list += leaf.path + " ";
+    }
+    return list;
+  };
+  EXPECT_EQ(paths(), "tokens input_row_offsets token_positions return_n_logits ");
+  config.declares = {.takes_token_positions = false,
+                     .takes_batch_context_lengths = true,
+                     .scratch = {{.name = "routed", .per_token = 3}}};
+  EXPECT_EQ(paths(),
+            "tokens input_row_offsets return_n_logits batch_context_lengths/0 scratch/device0/routed "
+            "scratch/device1/routed ");
+  const DeclaredStep step = DeclareStep(config, degrees, kOptions, state.state_inputs(), 1).value();
+  const DecoderScratch scratch = step.AllocateScratch().value();
+  ASSERT_EQ(scratch.inputs().leaves.size(), 2u);
+  EXPECT_EQ(scratch.inputs().leaves[0].value.data, nullptr);  // another rank's
+  EXPECT_NE(scratch.inputs().leaves[1].value.data, nullptr);
+  EXPECT_EQ(scratch.inputs().leaves[1].value.shape, InputShape({step.runtime.MaxStepTokens(), 3}));
 }
 
 }  // namespace
