@@ -29,7 +29,10 @@ TEST_P(VerifyInvariance, OneDigestOverEveryAxis) {
       EXPECT_EQ(done.difference, "") << what;
       EXPECT_EQ(done.digests, report->cases.front().digests) << what;
       // The axes are taken, not only asked for.
-      EXPECT_EQ(done.rows_reused > 0, done.how.known.value_or(0) >= done.how.page_size) << what;
+      // With replicas, a request may come to another one than what it shares a prefix with.
+      if (done.how.degrees.dp == 1) {
+        EXPECT_EQ(done.rows_reused > 0, done.how.known.value_or(0) >= done.how.page_size) << what;
+      }
       EXPECT_EQ(done.drafts_accepted + done.drafts_rejected > 0,
                 done.how.drafts > 0 || (done.how.strangers > 0 && done.how.unobserved_too))
           << what;

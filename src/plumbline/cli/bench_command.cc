@@ -62,7 +62,8 @@ Result<BenchOptions> ToBenchOptions(const BenchCommandOptions& options) {
 std::string ReportText(const BenchReport& report, const Runtime& runtime) {
   const RuntimeOptions& options = runtime.options();
   std::string out = fmt::format(
-      "{}\n{} threads, {}, {}: reads {:.1f} GB/s, multiply-adds {:.0f} GFLOP/s{}\n", runtime.model_path(),
+      "{}\n{}{} threads, {}, {}: reads {:.1f} GB/s, multiply-adds {:.0f} GFLOP/s{}\n", runtime.model_path(),
+      options.degrees.Ranks() > 1 ? fmt::format("{} ranks of ", options.degrees.Ranks()) : "",
       options.threads, Name(options.isa), Name(options.compute), report.limits.read_bytes * 1e-9,
       report.limits.multiply_add * 1e-9,
       report.limits.dot_bf16 > 0 ? fmt::format(", vdpbf16ps {:.0f} GFLOP/s", report.limits.dot_bf16 * 1e-9)
@@ -73,6 +74,7 @@ std::string ReportText(const BenchReport& report, const Runtime& runtime) {
     out += fmt::format("{:20} {:>10.1f} {:>6.0f} % {:>12.0f} % {:>10.0f} %", line.work,
                        report.TokensPerSecond(line), 100 * report.ReadShare(line),
                        100 * report.OperationShare(line), 100 * report.DotBf16Share(line));
+    if (line.moved_bytes > 0) out += fmt::format("   {} bytes moved a token", line.moved_bytes / line.tokens);
     if (line.first_token_seconds > 0) {
       out += fmt::format("   first token after {:.1f} ms", 1e3 * line.first_token_seconds);
     }
@@ -103,6 +105,7 @@ std::string ReportJson(const BenchReport& report, const Runtime& runtime, bool p
     number(entry.Field("multiply_add_share"), report.OperationShare(line));
     number(entry.Field("dot_bf16_share"), report.DotBf16Share(line));
     if (line.first_token_seconds > 0) number(entry.Field("first_token_seconds"), line.first_token_seconds);
+    if (line.moved_bytes > 0) number(entry.Field("moved_bytes_per_token"), line.moved_bytes / line.tokens);
     entry.Close();
   });
   object.Close();
@@ -146,7 +149,7 @@ Command AddBench(CLI::App& app, const std::atomic<bool>& cancelled) {
       ->capture_default_str();
   AddRunOptions(*command, *options);
   AddOutputOptions(*command, *options);
-  return [options, &cancelled] { return Run(*options, cancelled); };
+  return {.run = [options, &cancelled] { return Run(*options, cancelled); }, .options = options};
 }
 
 }  // namespace plumbline::cli

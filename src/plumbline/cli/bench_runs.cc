@@ -152,8 +152,10 @@ class Bench {
                                                .page_size = options_.page_size,
                                                .cancelled = options_.cancelled}));
     Stopwatch watch(requests.size());
+    const int64_t moved = runtime_.rank().MovedBytes();
     const Clock::time_point begin = Clock::now();
     RETURN_IF_ERROR(engine.Run(requests, watch));
+    line.moved_bytes = runtime_.rank().MovedBytes() - moved;
     const double seconds = measure(begin, watch);
     line.seconds = line.seconds == 0 ? seconds : std::min(line.seconds, seconds);
     return {};

@@ -26,6 +26,7 @@ struct BenchLine {
   double seconds = 0;              // the best of the repetitions
   double operations = 0;           // floating-point operations of the matmuls and of attention
   double first_token_seconds = 0;  // prefill: until the first token is there; else 0
+  int64_t moved_bytes = 0;         // by rank 0 for `tokens` (Communicator::moved_bytes); 0 on one rank
 };
 
 // Bytes of packed weights that a step reads.

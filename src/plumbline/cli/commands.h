@@ -4,12 +4,18 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <functional>
+#include <memory>
 
 #include "plumbline/base/status.h"
+#include "plumbline/cli/options.h"
 
 namespace plumbline::cli {
 
-using Command = std::function<Status()>;
+struct Command {
+  std::function<Status()> run;
+  // Of a command that runs a model, perhaps on several ranks; else null.
+  std::shared_ptr<const RunOptions> options;
+};
 
 // `cancelled` becomes true on Ctrl-C.
 Command AddScore(CLI::App& app, const std::atomic<bool>& cancelled);

@@ -134,7 +134,7 @@ Command AddInfo(CLI::App& app) {
   AddRunOptions(*command, *options);
   AddEngineOptions(*command, *options);
   AddOutputOptions(*command, *options);
-  return [options] { return Run(*options); };
+  return {.run = [options] { return Run(*options); }, .options = nullptr};
 }
 
 }  // namespace plumbline::cli

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "plumbline/cli/commands.h"
+#include "plumbline/cli/mpi_launch.h"
 #include "plumbline/pipelines/runtime.h"
 #include "plumbline/text/utf8.h"
 
@@ -35,6 +36,30 @@ int Report(const std::string& message, int code) {
   }
   fmt::print(stderr, "plumbline: {}\n", line);
   return code;
+}
+
+int CodeOf(const plumbline::Error& error) {
+  return error.code == plumbline::ErrorCode::kInvalidInput ? kInvalid : kFailed;
+}
+
+// The exit code of a command that ran, here or as ranks.
+plumbline::Result<int> Run(const plumbline::cli::Command& command, char** argv) {
+  using namespace plumbline::cli;  // NOLINT(google-build-using-namespace)
+  if (command.options != nullptr && command.options->launcher == "mpi") {
+    if (!StartedByMpirun()) return RunUnderMpirun(*command.options, argv);
+    if (MpirunRank() > 0) {
+      // What happens to it, rank 0 hears and reports.
+      const plumbline::Status served = ServeMpiRank(*command.options);
+      return served ? 0 : CodeOf(served.error());
+    }
+  }
+  RETURN_IF_ERROR(command.run());
+  return 0;
+}
+
+int ExitCode(const plumbline::Result<int>& code) {
+  if (code) return *code;
+  return Report(code.error().message, CodeOf(code.error()));
 }
 
 }  // namespace
@@ -66,12 +91,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return Report(fmt::format("command line: {}", error.what()), kInvalid);
   }
-  for (const auto& [subcommand, run] : commands) {
+  for (const auto& [subcommand, command] : commands) {
     if (!subcommand->parsed()) continue;
-    const plumbline::Status status = run();
-    if (status) return 0;
-    const bool invalid = status.error().code == plumbline::ErrorCode::kInvalidInput;
-    return Report(status.error().message, invalid ? kInvalid : kFailed);
+    return ExitCode(Run(command, argv));
   }
   return kInvalid;
 }

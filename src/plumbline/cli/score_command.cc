@@ -248,7 +248,7 @@ Command AddScore(CLI::App& app, const std::atomic<bool>& cancelled) {
   AddRunOptions(*command, *options);
   AddEngineOptions(*command, *options);
   AddOutputOptions(*command, *options);
-  return [options, &cancelled] { return Run(*options, cancelled); };
+  return {.run = [options, &cancelled] { return Run(*options, cancelled); }, .options = options};
 }
 
 }  // namespace plumbline::cli

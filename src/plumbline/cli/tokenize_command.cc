@@ -63,7 +63,7 @@ Command AddTokenize(CLI::App& app) {
   const CLI::Option* prompt = command->add_option("-p,--prompt", options->prompt, "the text");
   command->add_option("-f,--file", options->file, "a file with the text");
   command->add_flag("--no-bos", options->no_bos, "no special tokens around the text");
-  return [options, prompt] { return Run(*options, prompt->count() > 0); };
+  return {.run = [options, prompt] { return Run(*options, prompt->count() > 0); }, .options = nullptr};
 }
 
 }  // namespace plumbline::cli

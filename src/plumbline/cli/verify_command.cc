@@ -76,7 +76,7 @@ Status Run(const RunOptions& options, const std::atomic<bool>& cancelled) {
   RETURN_IF_ERROR(Output::CheckWritable(options.output));
   ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, LoadRuntime(options));
   ASSIGN_OR_RETURN(const std::unique_ptr<Output> output, Output::Open(options.output));
-  const int64_t total = static_cast<int64_t>(VerifyCases(runtime->options()).size());
+  const int64_t total = static_cast<int64_t>(VerifyCases(runtime->options(), runtime->config()).size());
   Progress bar("verifying", options.quiet);
   int64_t done = 0;
   const auto progress = [&](const VerifyCaseReport& one) -> Status {
@@ -103,7 +103,7 @@ Command AddVerify(CLI::App& app, const std::atomic<bool>& cancelled) {
   AddModelOption(*command, *options);
   AddRunOptions(*command, *options);
   AddOutputOptions(*command, *options);
-  return [options, &cancelled] { return Run(*options, cancelled); };
+  return {.run = [options, &cancelled] { return Run(*options, cancelled); }, .options = options};
 }
 
 }  // namespace plumbline::cli

@@ -62,12 +62,14 @@ Status Communicator::Broadcast(std::span<std::byte> bytes, int root) {
   if (root < 0 || root >= size()) {
     return Abort(InvalidInput("broadcast: got root {}, want 0 to {}", root, size() - 1).error());
   }
+  if (root == rank()) Count(bytes.size());
   return DoBroadcast(bytes, root);
 }
 
 Status Communicator::AllGather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const Parts parts(size(), static_cast<int64_t>(mine.size()));
   RETURN_IF_ERROR(CheckParts("all-gather", parts, static_cast<int64_t>(all.size())));
+  Count(mine.size());
   return DoAllGather(mine, parts, all);
 }
 
@@ -78,6 +80,7 @@ Status Communicator::AllGatherV(std::span<const std::byte> mine, std::span<const
   if (parts.count(rank()) != static_cast<int64_t>(mine.size())) {
     return Abort(InvalidInput("all-gather: got {} bytes, want {}", mine.size(), parts.count(rank())).error());
   }
+  Count(mine.size());
   return DoAllGather(mine, parts, all);
 }
 
@@ -85,6 +88,7 @@ Status Communicator::AllToAll(std::span<const std::byte> send, std::span<std::by
   const Parts parts(size(), static_cast<int64_t>(send.size()) / size());
   RETURN_IF_ERROR(CheckParts("all-to-all, sent", parts, static_cast<int64_t>(send.size())));
   RETURN_IF_ERROR(CheckParts("all-to-all, received", parts, static_cast<int64_t>(receive.size())));
+  Count(send.size());
   return DoAllToAll(send, parts, receive, parts);
 }
 
@@ -94,12 +98,14 @@ Status Communicator::AllToAllV(std::span<const std::byte> send, std::span<const 
   const Parts receive_parts(receive_counts);
   RETURN_IF_ERROR(CheckParts("all-to-all, sent", send_parts, static_cast<int64_t>(send.size())));
   RETURN_IF_ERROR(CheckParts("all-to-all, received", receive_parts, static_cast<int64_t>(receive.size())));
+  Count(send.size());
   return DoAllToAll(send, send_parts, receive, receive_parts);
 }
 
 Status Communicator::AllReduceNodes(const LeafSplit& split, std::span<const float> my_nodes,
                                     std::span<float> sum) {
   RETURN_IF_ERROR(CheckNodes("all-reduce", split, my_nodes, static_cast<int64_t>(sum.size())));
+  Count(my_nodes.size_bytes());
   return DoAllReduceNodes(split, my_nodes, sum);
 }
 
@@ -112,18 +118,24 @@ Status Communicator::ReduceScatterNodes(const LeafSplit& split, std::span<const 
     return Abort(
         InvalidInput("reduce-scatter: got room for {}, want {}", mine.size(), parts.count(rank())).error());
   }
+  Count(my_nodes.size_bytes());
   return DoReduceScatterNodes(split, my_nodes, parts, mine);
 }
 
-Status Communicator::AllReduceMax(std::span<float> values) { return DoAllReduceMax(values); }
+Status Communicator::AllReduceMax(std::span<float> values) {
+  Count(values.size_bytes());
+  return DoAllReduceMax(values);
+}
 
 Status Communicator::Send(std::span<const std::byte> bytes, int peer, int tag) {
   RETURN_IF_ERROR(CheckPeer("send", peer, tag));
+  Count(bytes.size());
   return DoSend(bytes, peer, tag);
 }
 
 Status Communicator::Receive(std::span<std::byte> bytes, int peer, int tag) {
   RETURN_IF_ERROR(CheckPeer("receive", peer, tag));
+  Count(bytes.size());
   return DoReceive(bytes, peer, tag);
 }
 

@@ -93,6 +93,10 @@ class Communicator {
   // rank. Null for a negative colour. Groups may be split again and outlive the one they came from.
   Result<std::unique_ptr<Communicator>> Split(int color, int key);
 
+  // Bytes that this rank has handed in to the group's operations, those of Receive included; of what it hands
+  // in to all, once however many take it. Groups split from this one count for themselves.
+  int64_t moved_bytes() const { return moved_bytes_; }
+
   // Poisons the family with `error` and returns what poisons it now, which is another error if one came
   // first.
   std::unexpected<Error> Abort(Error error);
@@ -122,10 +126,17 @@ class Communicator {
   virtual Error DoAbort(Error error) = 0;
   virtual Status DoHealth() const = 0;
 
+  // Counts, and asks nothing of a group of one.
+  void Count(size_t bytes) {
+    if (size() > 1) moved_bytes_ += static_cast<int64_t>(bytes);
+  }
+
   Status CheckNodes(std::string_view what, const LeafSplit& split, std::span<const float> my_nodes,
                     int64_t columns);
   Status CheckPeer(std::string_view what, int peer, int tag);
   Status CheckParts(std::string_view what, const Parts& parts, int64_t total);
+
+  int64_t moved_bytes_ = 0;
 };
 
 }  // namespace plumbline

@@ -23,6 +23,14 @@ class RankGroups {
             .world = *world_};
   }
 
+  // Of this rank, in all its groups and the world (Communicator::moved_bytes).
+  int64_t MovedBytes() const {
+    int64_t bytes = world_->moved_bytes();
+    for (const auto* group : {&tensor_, &context_, &data_, &stage_, &pipeline_})
+      bytes += (*group)->moved_bytes();
+    return bytes;
+  }
+
  private:
   DecoderShard shard_;
   Communicator* world_ = nullptr;

@@ -36,6 +36,7 @@ class Rank {
   const RankContext& context() const { return *context_; }
   const Decoder& decoder() const { return *decoder_; }
   Communicator& world() { return *world_; }
+  int64_t MovedBytes() const { return groups_.MovedBytes(); }
 
   // Obeys the controller until it says stop. Returns the first error of any rank, which every rank then has.
   Status Serve();

@@ -27,9 +27,9 @@ Result<std::unique_ptr<Runtime>> Runtime::Load(const std::string& path, const Ru
                           options.memory_limit, packed, path);
     }
   }
-  if (options.launcher == Launcher::kMpi)
-    return InvalidInput("--launcher: got mpi, want local (this build has no MPI)");
-  RETURN_IF_ERROR(runtime->LoadLocal(progress));
+  RETURN_IF_ERROR(options.launcher == Launcher::kMpi ? runtime->LoadMpi(progress)
+                                                     : runtime->LoadLocal(progress));
+  if (runtime->ranks_ == nullptr) return nullptr;
   runtime->checkpoint_->ForgetContents();
   ReleaseFreeHeap();
   return runtime;
@@ -53,6 +53,33 @@ Status Runtime::LoadLocal(const LoadProgress& progress) {
   return {};
 }
 
+// Rank 0 leads; the others serve it here, until it has done, and have no ranks_ afterwards.
+Status Runtime::LoadMpi(const LoadProgress& progress) {
+  ASSIGN_OR_RETURN(session_, StartMpi());
+  ASSIGN_OR_RETURN(std::unique_ptr<Communicator> world, session_->MakeGroup());
+  const int rank = world->rank(), ranks = options_.degrees.Ranks();
+  if (world->size() != ranks) {
+    return world->Abort(
+        {ErrorCode::kInvalidInput,
+         fmt::format("mpirun: got {} processes, want {} (--tp x --dp x --pp x --cp)", world->size(), ranks)});
+  }
+  ThreadPool pool(options_.threads);
+  Result<Decoder> decoder =
+      LoadDecoder({pool, options_.isa}, *checkpoint_,
+                  {.compute = options_.compute, .degrees = options_.degrees, .rank = rank},
+                  rank == 0 ? progress : nullptr);
+  if (!decoder) return world->Abort(std::move(decoder).error());
+  decoders_.push_back(std::make_shared<const Decoder>(std::move(*decoder)));
+  if (rank == 0) {
+    ASSIGN_OR_RETURN(ranks_,
+                     RankGroup::Lead(std::move(world), decoders_.front(), options_.threads, options_.isa));
+    return {};
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<Rank> self,
+                   Rank::Join(std::move(world), decoders_.front(), options_.threads, options_.isa));
+  return self->Serve();
+}
+
 std::unique_ptr<Runtime> Runtime::Copy(const RuntimeOptions& options) const {
   std::unique_ptr<Runtime> other(new Runtime(options));
   other->checkpoint_ = checkpoint_;
@@ -63,6 +90,7 @@ std::unique_ptr<Runtime> Runtime::Copy(const RuntimeOptions& options) const {
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::With(int threads, Isa isa) const {
+  if (options_.launcher != Launcher::kLocal) return InvalidInput("--launcher: got mpi, want local (verify)");
   RuntimeOptions options = options_;
   options.threads = threads;
   options.isa = isa;
@@ -73,12 +101,16 @@ Result<std::unique_ptr<Runtime>> Runtime::With(int threads, Isa isa) const {
 }
 
 Result<std::unique_ptr<Runtime>> Runtime::With(const ParallelDegrees& degrees, int threads) const {
+  if (options_.launcher != Launcher::kLocal) return InvalidInput("--launcher: got mpi, want local (verify)");
   RETURN_IF_ERROR(CheckDegrees(config(), degrees));
   RuntimeOptions options = options_;
   options.degrees = degrees;
   options.threads = threads;
   std::unique_ptr<Runtime> other = Copy(options);
+  ASSIGN_OR_RETURN(other->checkpoint_,
+                   Checkpoint::Open(model_path()));  // this one's has forgotten its contents
   RETURN_IF_ERROR(other->LoadLocal(nullptr));
+  other->checkpoint_->ForgetContents();
   return other;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "plumbline/comm/mpi/mpi_group.h"
 #include "plumbline/kernels/kernel_context.h"
 #include "plumbline/models/load_decoder.h"
 #include "plumbline/pipelines/rank_group.h"
@@ -41,7 +42,7 @@ class Runtime {
   // The same model with other threads or another instruction set: shares weights (packed weights depend on
   // neither) and files. Local ranks only.
   Result<std::unique_ptr<Runtime>> With(int threads, Isa isa) const;
-  // The same cut for other degrees: weights are packed anew, files are shared.
+  // The same cut for other degrees: files are read and weights packed anew.
   Result<std::unique_ptr<Runtime>> With(const ParallelDegrees& degrees, int threads) const;
 
   KernelContext context() const { return rank().context().kernel; }
@@ -67,12 +68,14 @@ class Runtime {
   explicit Runtime(const RuntimeOptions& options) : options_(options) {}
   std::unique_ptr<Runtime> Copy(const RuntimeOptions& options) const;
   Status LoadLocal(const LoadProgress& progress);
+  Status LoadMpi(const LoadProgress& progress);
 
   RuntimeOptions options_;
   std::shared_ptr<Checkpoint> checkpoint_;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<int32_t> stop_ids_;
   mutable std::string sha256_;
+  std::unique_ptr<MpiSession> session_;                   // ends after everything that talks
   std::vector<std::shared_ptr<const Decoder>> decoders_;  // of the ranks in this process
   std::unique_ptr<RankGroup> ranks_;
 };

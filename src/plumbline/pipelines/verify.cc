@@ -125,8 +125,10 @@ Result<VerifyReport> Verify(const Runtime& runtime, const std::atomic<bool>* can
   VerifyReport report;
   VerifyAnswers reference;
   VerifyDigests reference_digests;
-  for (const VerifyCase& how : VerifyCases(runtime.options())) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> other, runtime.With(how.threads, how.isa));
+  for (const VerifyCase& how : VerifyCases(runtime.options(), runtime.config())) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> other, how.degrees == runtime.options().degrees
+                                                               ? runtime.With(how.threads, how.isa)
+                                                               : runtime.With(how.degrees, how.threads));
     ASSIGN_OR_RETURN(VerifyCaseReport done,
                      RunAndCompare(*other, how, cancelled, reference, reference_digests));
     if (!done.difference.empty() && report.ok) {

@@ -27,6 +27,7 @@ struct VerifyCase {
   std::string value;  // "3"
   int threads = 1;
   Isa isa = Isa::kAvx2;
+  ParallelDegrees degrees;
   int64_t chunk_size = 512;  // 0: all
   int64_t batch_size = 64;
   int64_t page_size = 64;
@@ -40,8 +41,9 @@ struct VerifyCase {
   bool unobserved_too = false;
 };
 
-// The reference, every axis by itself from the reference, and some mixed products.
-std::vector<VerifyCase> VerifyCases(const RuntimeOptions& options);
+// The reference, every axis by itself from the reference, and some mixed products. Degrees of parallelism
+// only as the model can be cut, and only where the reference has one rank.
+std::vector<VerifyCase> VerifyCases(const RuntimeOptions& options, const DecoderConfig& config);
 
 enum VerifyQuantity : uint8_t { kLogProbs, kTopK, kHiddenStates, kMaxLogits, kGeneratedTokens };
 inline constexpr std::array<std::string_view, 5> kVerifyQuantities = {"log_probs", "top_k", "hidden_states",

@@ -36,6 +36,43 @@ void AddPrefixes(CaseList& list) {
   for (int64_t cut : {63, 64, 65}) add(fmt::format("cut {}", cut), cut);
 }
 
+std::string Describe(const ParallelDegrees& d) {
+  std::string text;
+  for (const auto& [name, degree] : {std::pair{"tp", d.tp}, {"dp", d.dp}, {"pp", d.pp}, {"cp", d.cp}}) {
+    if (degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " ", name, degree);
+  }
+  return text;
+}
+
+// Ranks of one thread. Prefixes and drafts too, where pages and rows lie on several.
+void AddRanks(CaseList& list, const DecoderConfig& config) {
+  constexpr ParallelDegrees kDegrees[] = {{.tp = 2},
+                                          {.tp = 3},
+                                          {.tp = 4},
+                                          {.dp = 2},
+                                          {.dp = 3},
+                                          {.pp = 2},
+                                          {.cp = 2},
+                                          {.cp = 3},
+                                          {.tp = 2, .dp = 2},
+                                          {.tp = 2, .cp = 2},
+                                          {.dp = 2, .pp = 2},
+                                          {.pp = 2, .cp = 2},
+                                          {.tp = 2, .pp = 2, .cp = 2},
+                                          {.tp = 2, .dp = 2, .cp = 2}};
+  for (const ParallelDegrees& degrees : kDegrees) {
+    if (!CheckDegrees(config, degrees)) continue;
+    VerifyCase& next = list.Add("ranks", Describe(degrees));
+    next.degrees = degrees;
+    next.threads = 1;
+    next.chunk_size = 48;
+    next.strangers = 2;
+    next.known = 65;
+    next.drafts = 3;
+    next.unobserved_too = true;
+  }
+}
+
 // Several axes off the reference at once.
 void AddMixes(CaseList& list) {
   const std::vector<Isa> isas = SupportedIsas();
@@ -66,9 +103,13 @@ void AddMixes(CaseList& list) {
 
 }  // namespace
 
-std::vector<VerifyCase> VerifyCases(const RuntimeOptions& options) {
-  CaseList list(
-      {.axis = "reference", .value = "", .threads = options.threads, .isa = options.isa, .known = {}});
+std::vector<VerifyCase> VerifyCases(const RuntimeOptions& options, const DecoderConfig& config) {
+  CaseList list({.axis = "reference",
+                 .value = "",
+                 .threads = options.threads,
+                 .isa = options.isa,
+                 .degrees = options.degrees,
+                 .known = {}});
   for (int threads : {1, 2, 3, 5}) list.Add("threads", std::to_string(threads)).threads = threads;
   for (int64_t chunk : {1, 2, 7, 16, 64, 0}) {
     list.Add("chunk", chunk > 0 ? std::to_string(chunk) : "all").chunk_size = chunk;
@@ -86,6 +127,7 @@ std::vector<VerifyCase> VerifyCases(const RuntimeOptions& options) {
   }
   for (Isa isa : SupportedIsas()) list.Add("isa", std::string(Name(isa))).isa = isa;
   AddMixes(list);
+  if (options.degrees.Ranks() == 1) AddRanks(list, config);
   return list.Take();
 }
 

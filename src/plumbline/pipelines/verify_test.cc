@@ -97,16 +97,21 @@ TEST(Verify, EarlierRequestsShareWhatIsKnownAndNoMore) {
 }
 
 TEST(Verify, CasesCoverEveryAxis) {
+  const DecoderConfig config{.layers = 2, .heads = 4, .kv_heads = 2};
   std::set<std::string> names;
-  for (const VerifyCase& how : VerifyCases({.threads = 2})) names.insert(how.axis + " " + how.value);
-  EXPECT_EQ(names.size(), VerifyCases({.threads = 2}).size());
-  for (const char* name :
-       {"reference ",  "threads 1",   "threads 2",     "threads 3",     "threads 5",     "chunk 1",
-        "chunk 2",     "chunk 7",     "chunk 16",      "chunk 64",      "chunk all",     "strangers 1",
-        "strangers 2", "strangers 7", "strangers 8",   "strangers 31",  "strangers 33",  "strangers alone",
-        "prefix cold", "prefix full", "prefix cut 63", "prefix cut 64", "prefix cut 65", "drafts 0",
-        "drafts 1",    "drafts 2",    "drafts 3",      "drafts 7",      "page 128",      "isa avx2",
-        "mix 1"}) {
+  for (const VerifyCase& how : VerifyCases({.threads = 2}, config)) names.insert(how.axis + " " + how.value);
+  EXPECT_EQ(names.size(), VerifyCases({.threads = 2}, config).size());
+  for (const char* name : {"reference ",    "ranks tp 2",      "ranks tp 2 dp 2 cp 2",
+                           "threads 1",     "threads 2",       "threads 3",
+                           "threads 5",     "chunk 1",         "chunk 2",
+                           "chunk 7",       "chunk 16",        "chunk 64",
+                           "chunk all",     "strangers 1",     "strangers 2",
+                           "strangers 7",   "strangers 8",     "strangers 31",
+                           "strangers 33",  "strangers alone", "prefix cold",
+                           "prefix full",   "prefix cut 63",   "prefix cut 64",
+                           "prefix cut 65", "drafts 0",        "drafts 1",
+                           "drafts 2",      "drafts 3",        "drafts 7",
+                           "page 128",      "isa avx2",        "mix 1"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }
