@@ -23,13 +23,19 @@ struct RankContext {
   Communicator& world;     // all ranks
 };
 
-// all = every rank's floats in rank order, of which rank r brings counts[r], at most kMaxRanks ranks.
-inline Status AllGatherFloats(Communicator& group, std::span<const float> mine,
-                              std::span<const int64_t> counts, std::span<float> all) {
+// all = every rank's elements in rank order, of which rank r brings counts[r], at most kMaxRanks ranks.
+template <typename T>
+Status AllGatherArrays(Communicator& group, std::span<const T> mine, std::span<const int64_t> counts,
+                       std::span<T> all) {
   std::array<int64_t, kMaxRanks> bytes;
-  for (size_t r = 0; r < counts.size(); ++r) bytes[r] = counts[r] * static_cast<int64_t>(sizeof(float));
+  for (size_t r = 0; r < counts.size(); ++r) bytes[r] = counts[r] * static_cast<int64_t>(sizeof(T));
   return group.AllGatherV(std::as_bytes(mine), std::span(bytes).first(counts.size()),
                           std::as_writable_bytes(all));
+}
+
+inline Status AllGatherFloats(Communicator& group, std::span<const float> mine,
+                              std::span<const int64_t> counts, std::span<float> all) {
+  return AllGatherArrays<float>(group, mine, counts, all);
 }
 
 }  // namespace plumbline

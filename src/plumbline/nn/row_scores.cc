@@ -11,16 +11,6 @@ Range TilesOf(int64_t vocab, int ranks, int rank) {
   return {(ids.begin + kVocabTile - 1) / kVocabTile, (ids.end + kVocabTile - 1) / kVocabTile};
 }
 
-// all = `counts[r]` elements of every rank r, in rank order.
-template <typename T>
-Status GatherArrays(Communicator& group, std::span<const T> mine, std::span<const int64_t> counts,
-                    std::span<T> all) {
-  std::array<int64_t, kMaxRanks> bytes;
-  for (size_t r = 0; r < counts.size(); ++r) bytes[r] = counts[r] * static_cast<int64_t>(sizeof(T));
-  return group.AllGatherV(std::as_bytes(mine), std::span(bytes).first(counts.size()),
-                          std::as_writable_bytes(all));
-}
-
 // Typed arrays one after the other in one block of memory.
 class Carver {
  public:
@@ -111,11 +101,11 @@ Status RowScores::Merge(const LogProbRows& out) {
              tile_sum = all.Take<float>(shape_.Tiles() * rows);
   const auto before = all.Take<int64_t>(ranks * rows);
   const auto bests = all.Take<TopEntry>(ranks * rows * top);
-  RETURN_IF_ERROR(GatherArrays<float>(stage, shard.tile_max, std::span(tiles).first(ranks), tile_max));
-  RETURN_IF_ERROR(GatherArrays<float>(stage, shard.tile_sum, std::span(tiles).first(ranks), tile_sum));
-  RETURN_IF_ERROR(GatherArrays<int64_t>(stage, shard.before, std::span(one).first(ranks), before));
+  RETURN_IF_ERROR(AllGatherArrays<float>(stage, shard.tile_max, std::span(tiles).first(ranks), tile_max));
+  RETURN_IF_ERROR(AllGatherArrays<float>(stage, shard.tile_sum, std::span(tiles).first(ranks), tile_sum));
+  RETURN_IF_ERROR(AllGatherArrays<int64_t>(stage, shard.before, std::span(one).first(ranks), before));
   if (top > 0)
-    RETURN_IF_ERROR(GatherArrays<TopEntry>(stage, shard.best, std::span(best).first(ranks), bests));
+    RETURN_IF_ERROR(AllGatherArrays<TopEntry>(stage, shard.best, std::span(best).first(ranks), bests));
   MergeLogProbShards(rank_->kernel.isa, shape_, chosen_, chosen_logits_,
                      {.tile_max = tile_max, .tile_sum = tile_sum, .before = before, .best = bests}, out);
   return {};
