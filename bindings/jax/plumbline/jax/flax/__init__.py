@@ -1,0 +1,4 @@
+"""Flax modules over fused attention: TransformerEngine's names."""
+from .dot_product_attention import DotProductAttention
+from .multi_head_attention import MultiHeadAttention
+from .transformer_layer import TransformerLayer, TransformerLayerType
