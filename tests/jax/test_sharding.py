@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 from cases import Case, call, make, pack
 from plumbline.jax import AttnBiasType, AttnMaskType, AttnSoftmaxType, QKVLayout
@@ -34,9 +34,7 @@ def placed(mesh, case, qkv, bias, sink):
     return qkv, bias, put(sink, P(heads))
 
 
-def results(case, data, dropout=0.0):
-    seed = jnp.array([1, 2], jnp.uint32)
-
+def results(case, data):
     def loss(qkv, bias, sink):
         out, max_logit = call(case, data, qkv, bias, sink)
         return (out.astype(jnp.float32) * data["d_out"]).sum(), (out, max_logit)
@@ -60,6 +58,26 @@ def test_results_of_one_device(case, mesh_name):
         assert np.array_equal(got, want)
     for got, want in zip(sharded_grads[1:], grads[1:]):
         np.testing.assert_allclose(got.astype(jnp.float32), want.astype(jnp.float32), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("case", CASES[::3], ids=["plain", "bias-sink"])
+def test_meshes_that_are_set(case, kind):
+    data, mesh = make(case), jax.make_mesh((2, 2), ("dp", "tp"), axis_types=(kind,) * 2)
+    arguments = (pack(case, data), jnp.asarray(data["bias"], case.dtype), jnp.asarray(data["sink"]))
+    want = results(case, data)(*arguments)
+
+    def loss(qkv, bias, sink, d_out):
+        out, max_logit = call(case, data, qkv, bias, sink.reshape(1, -1, 1, 1))
+        return (out * d_out).sum(), (out, max_logit)
+    with jax.set_mesh(mesh):
+        qkv, bias, sink = placed(mesh, case, *arguments)
+        d_out = jax.device_put(data["d_out"], NamedSharding(mesh, P("dp", None, "tp", None)))
+        got = jax.jit(jax.grad(loss, argnums=(0, 1, 2), has_aux=True))(qkv, bias, sink, d_out)
+    assert got[1][1].sharding.is_equivalent_to(NamedSharding(mesh, P("tp")), 1)
+    assert np.array_equal(got[1][1], want[1][1]) and np.array_equal(got[1][0], want[1][0])
+    for one, other in zip(jax.tree.leaves(got[0]), jax.tree.leaves(want[0])):
+        np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 
 def test_out_stays_sharded_without_gathers():

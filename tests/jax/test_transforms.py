@@ -89,6 +89,15 @@ def test_jit_and_eager_agree():
         assert np.array_equal(eager, jitted)
 
 
+@pytest.mark.parametrize("layout", [QKVLayout.BS3HD, QKVLayout.BSHD_BS2HD, QKVLayout.BSHD_BSHD_BSHD])
+def test_inputs_are_not_copied(layout):
+    case = Case(layout=layout, shape=(2, 40, 40, 4, 4, 8, 8))
+    data = make(case)
+    qkv = pack(case, data)
+    text = jax.jit(lambda qkv: call(case, data, qkv, None, None)).lower(qkv).compile().as_text()
+    assert "plumbline_fused_attention" in text and " copy(" not in text and " slice(" not in text
+
+
 def test_dropout():
     q = jnp.ones((2, 64, 4, 16))
     keys = (q, jnp.zeros((2, 64, 4, 16)), jnp.ones((2, 64, 4, 16)))

@@ -3,6 +3,6 @@ from .fused import fused_attn
 from .context_parallel import inverse_reorder_causal_load_balancing, reorder_causal_load_balancing
 from .qk_clip import qk_clip_gamma, qk_clip_gqa, qk_clip_mha, qk_clip_mla
 from .sequence import SequenceDescriptor
-from .sharding import MeshResource, global_mesh_resource, global_shard_guard
+from .sharding import MeshResource, autocast, global_mesh_resource, global_shard_guard
 from .thd import fused_attn_thd, is_fused_attn_kernel_available
 from .types import AttnBiasType, AttnMaskType, AttnSoftmaxType, CPStrategy, QKVFormat, QKVLayout, ReorderStrategy

@@ -42,7 +42,7 @@ def _attention(static, qkv, bias, offset, tokens, seed):
 
 def _attention_fwd(static, qkv, bias, offset, tokens, seed):
     operands = _operands(static, qkv, bias, offset, tokens, seed)
-    results = partition.forward_operation(static.config, static.manual)(operands)
+    results = partition.run_forward(static.config, static.manual, operands)
     out = checkpoint_name(results.out, static.name)
     lse = checkpoint_name(results.lse, static.name)
     max_logit = None if results.max_logit is None else results.max_logit[0]
@@ -53,7 +53,7 @@ def _attention_bwd(static, residuals, cotangents):
     operands, offset, out, lse = residuals
     d_out = cotangents[0].astype(out.dtype)
     config = replace(static.config, return_max_logit=False)
-    grads = partition.backward_operation(config, static.manual)(operands, Saved(out, d_out[None], lse))
+    grads = partition.run_backward(config, static.manual, operands, Saved(out, d_out[None], lse))
     d_bias = grads.bias[0] if grads.bias is not None else None
     d_offset = grads.sink.reshape(offset.shape) if grads.sink is not None else jnp.zeros_like(offset)
     return tuple(x[0] for x in grads.arrays), d_bias, d_offset, None, None

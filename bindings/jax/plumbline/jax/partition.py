@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, auto_axes
 
 from . import context_parallel, kernel
 from .kernel import Grads, Operands, Results, Saved
@@ -283,3 +283,36 @@ def backward_operation(config, manual):
     if manual:
         return jax.jit(_mapped(_manual(config, kernel.backward, context_parallel.backward)))
     return jax.jit(_mapped(_partitioned(config, kernel.backward, _partition_backward, _backward_rule)))
+
+
+def _explicit_mesh(tree):
+    """The mesh of arrays whose types say how they lie on it, or None."""
+    for leaf in jax.tree.leaves(tree):
+        mesh = jax.typeof(leaf).sharding.mesh
+        if not mesh.empty and AxisType.Explicit in mesh.axis_types:
+            return mesh
+    return None
+
+
+def run_forward(config, manual, operands):
+    """Results; on a mesh of explicit axes their types follow those of the operands."""
+    operation, mesh = forward_operation(config, manual), _explicit_mesh(operands)
+    if mesh is None or manual:
+        return operation(operands)
+    types = jax.tree.map(jax.typeof, operands)
+    place = Placement(config, mesh, types, None)
+    shapes = jax.eval_shape(lambda x: kernel.forward(config, x), jax.tree.map(_untyped, types))
+    return auto_axes(operation, out_sharding=place.results(shapes))(operands)
+
+
+def run_backward(config, manual, operands, saved):
+    """Grads; on a mesh of explicit axes each has the type of its array."""
+    operation, mesh = backward_operation(config, manual), _explicit_mesh((operands, saved))
+    if mesh is None or manual:
+        return operation(operands, saved)
+    types = jax.tree.map(lambda x: jax.typeof(x).sharding.spec, operands)
+    return auto_axes(operation, out_sharding=Grads(types.arrays, types.bias, types.sink))(operands, saved)
+
+
+def _untyped(aval):
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)

@@ -36,6 +36,15 @@ def global_shard_guard(resource):
         _resources.pop()
 
 
+@contextmanager
+def autocast(enabled=False, recipe=None, mesh_resource=None):
+    """global_shard_guard under its name in programs that cast to FP8; nothing is cast here."""
+    if enabled or recipe is not None:
+        raise ValueError("autocast: got enabled, want False: there is no FP8 here")
+    with global_shard_guard(mesh_resource or global_mesh_resource()):
+        yield
+
+
 def bound_axis_size(name):
     """The size of an axis that jax.shard_map (or vmap) has bound here; None where there is none."""
     try:
