@@ -130,3 +130,26 @@ def test_shard_map_over_batch_and_heads():
                                         out_specs=(spec, P("tp"))))(qkv, lengths)
     out, max_logit = run(qkv, lengths)
     assert np.array_equal(sharded[0], out) and np.array_equal(sharded[1], max_logit)
+
+
+@pytest.mark.parametrize("options", [{}, dict(check_vma=False), dict(axis_names={"dp"})], ids=str)
+def test_gradients_inside_shard_map(options):
+    """Also where only some axes are bound, and where the caller reduces the maxima itself."""
+    data, mesh = make(BASE), make_mesh("dp2tp2")
+    qkv, lengths = pack(BASE, data), data["descriptor"]
+    heads = None if "axis_names" in options else "tp"
+    spec = P("dp", None, heads, None)
+
+    def local(qkv, lengths):
+        out, max_logit = call(BASE, dict(data, descriptor=lengths), qkv, None, None)
+        return out, jax.lax.pmax(max_logit, "dp")
+    sharded = jax.shard_map(local, mesh=mesh, in_specs=((spec,) * 3, jax.tree.map(lambda x: P("dp") if x.size else P(), lengths)),
+                            out_specs=(spec, P(heads)), **options)
+
+    def loss(run, qkv):
+        out, max_logit = run(qkv)
+        return (out ** 2).sum(), max_logit
+    got = jax.jit(jax.grad(lambda x: loss(lambda y: sharded(y, lengths), x), has_aux=True))(qkv)
+    want = jax.grad(lambda x: loss(lambda y: call(BASE, data, y, None, None), x), has_aux=True)(qkv)
+    for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(want)):
+        assert np.array_equal(one, other)

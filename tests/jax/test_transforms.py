@@ -1,4 +1,6 @@
 """jit, vmap, checkpoint and dropout."""
+import pathlib
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -116,6 +118,9 @@ def test_dropout():
         drop(None)
     with pytest.raises(AssertionError):
         drop([1])
+    typed = fused_attn(keys, None, SequenceDescriptor.from_seqlens(jnp.full(2, 64)), jax.random.key(7), AttnBiasType.NO_BIAS,
+                       AttnMaskType.NO_MASK, QKVLayout.BSHD_BSHD_BSHD, AttnSoftmaxType.VANILLA_SOFTMAX, 1.0, 0.5, True)
+    assert np.array_equal(typed, drop(jax.random.key_data(jax.random.key(7)).tolist()))
 
 
 def test_fused_attn_thd():
@@ -141,3 +146,10 @@ def test_probe():
     assert not available(q=jnp.float32) and not available(q=jnp.float64, kv=jnp.float64) and not available(heads=3)
     assert not available(layout=QKVLayout.THD_THD_THD) and not available(layout=QKVLayout.BS3HD)
     assert not available(layout=QKVLayout.BSHD_BS2HD, v_dim=32)
+
+
+def test_example_of_the_documentation():
+    page = (pathlib.Path(__file__).parents[2] / "docs/jax.md").read_text()
+    names = {}
+    exec(re.search(r"^```python\n(.*?)^```", page, re.M | re.S).group(1), names)
+    assert names["out"].shape == (2, 128, 4, 64) and names["max_logit"].tolist() == [8.0] * 4

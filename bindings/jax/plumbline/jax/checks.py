@@ -2,6 +2,7 @@
 import warnings
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from .types import AttnBiasType, AttnSoftmaxType, QKVLayout
@@ -90,6 +91,8 @@ def check_seed(seed, dropout):
         return None
     assert seed is not None, f"seed: got None, want two words for dropout {dropout}"
     seed = jnp.asarray(seed)
+    if jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+        seed = jax.random.key_data(seed)
     if seed.dtype != jnp.uint32:
         warnings.warn(f"fused_attn: seed is {seed.dtype}, want uint32; it is cast", UserWarning, stacklevel=3)
         seed = seed.astype(jnp.uint32)

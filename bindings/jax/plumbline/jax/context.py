@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from .context_parallel import token_order
-from .sharding import active_axis_size, bound_axis_size, global_mesh_resource
+from .sharding import active_axis_size, bound_axis_size, global_mesh_resource, inside_shard_map
 from .types import AttnBiasType, AttnMaskType, AttnSoftmaxType, CPStrategy, ReorderStrategy
 
 
@@ -28,13 +28,15 @@ def resolve(axis, strategy, balanced):
     if bound:
         return Parallel(name, bound, ring, balanced, True, others + (name,))
     if not name:
-        return Parallel("", 1, ring, balanced, bool(others), others)
+        return Parallel("", 1, ring, balanced, inside_shard_map(), others)
     size = active_axis_size(name)
     if size is None:
         if axis:
             raise ValueError(f"context_parallel_axis: got {axis!r}, want an axis of the active mesh")
         size = 1
-    return Parallel(name, size, ring, balanced, bool(others), others)
+    if size > 1 and inside_shard_map():
+        raise ValueError(f"context_parallel_axis: got {name!r}, want an axis that jax.shard_map binds too")
+    return Parallel(name, size, ring, balanced, inside_shard_map(), others)
 
 
 def check(parallel, layout, mask, bias_type, softmax_type, dropout, window, stripe_size, descriptor):

@@ -131,4 +131,5 @@ def fused_attn(qkv, bias, sequence_descriptor, seed, attn_bias_type, attn_mask_t
     static = _Static(config, parallel.manual, qkv_layout, attn_bias_type != AttnBiasType.NO_BIAS,
                      softmax_type == AttnSoftmaxType.LEARNABLE_SOFTMAX, context_checkpoint_name)
     out, max_logit = _attention(static, tuple(qkv), bias, offset, tokens, check_seed(seed, dropout))
-    return (out, max_logit) if return_max_logit else out
+    # So that what a caller makes of the maxima (a pmax) needs no derivative either.
+    return (out, jax.lax.stop_gradient(max_logit)) if return_max_logit else out

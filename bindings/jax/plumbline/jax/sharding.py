@@ -53,6 +53,12 @@ def bound_axis_size(name):
         return None
 
 
+def inside_shard_map():
+    """Whether some axes of the mesh are bound: arrays are those of one rank along them."""
+    mesh = jax.sharding.get_abstract_mesh()
+    return not mesh.empty and jax.sharding.AxisType.Manual in mesh.axis_types
+
+
 def active_axis_size(name):
     """The size of an axis of the active mesh (`with mesh:` or jax.set_mesh); None without."""
     concrete = jax._src.mesh.thread_resources.env.physical_mesh
