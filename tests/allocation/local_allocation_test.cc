@@ -1,26 +1,8 @@
-// After the largest message has passed once, nothing is allocated. Replaces operator new of this test
-// program.
+// After the largest message has passed once, collectives between threads allocate nothing.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "plumbline/comm/local/local_group.h"
-
-namespace {
-
-std::atomic<int64_t> allocations{0};
-
-}  // namespace
-
-void* operator new(size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  std::abort();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "plumbline/kernels/count_allocations.h"
 
 namespace plumbline {
 namespace {
@@ -48,10 +30,10 @@ TEST(LocalAllocationTest, CallsAllocateNothingOnceWarm) {
     };
     for (int i = 0; i < 3; ++i) RETURN_IF_ERROR(step());
     RETURN_IF_ERROR(comm.Barrier());
-    const int64_t before = allocations.load();
+    const int64_t before = Allocations();
     RETURN_IF_ERROR(comm.Barrier());
     for (int i = 0; i < 20; ++i) RETURN_IF_ERROR(step());
-    EXPECT_EQ(allocations.load(), before);
+    EXPECT_EQ(Allocations(), before);
     return comm.Barrier();
   });
   EXPECT_TRUE(status.has_value());
