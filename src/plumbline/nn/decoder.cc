@@ -12,8 +12,14 @@ int64_t Bytes(const Linear& linear) {
   return linear.weight.bytes() + static_cast<int64_t>(linear.bias.size() * sizeof(float));
 }
 
-void Capture(MatrixView<const float> hidden, MatrixView<float> out) {
-  for (int64_t row = 0; row < hidden.rows; ++row) std::copy_n(hidden.Row(row), hidden.cols, out.Row(row));
+AttentionObserver ObserverOf(const DecoderObservers& observers, const DecoderShard& shard, int64_t layer) {
+  AttentionObserver of;
+  if (observers.max_logits != nullptr) {
+    of.max_logit = observers.max_logits + layer * observers.sequences * shard.heads.size();
+  }
+  if (!observers.queries.empty()) of.queries = &observers.queries[layer];
+  if (!observers.keys.empty()) of.keys = &observers.keys[layer];
+  return of;
 }
 
 }  // namespace
@@ -58,16 +64,13 @@ Status Decoder::Forward(const RankContext& rank, const KvLayout& kv, const Decod
   for (int64_t i = 0; i < shard.layers.size(); ++i) {
     const DecoderLayer& layer = (*layers)[i];
     const int64_t number = shard.layers.begin + i;
-    float* max_logit = observers.max_logits == nullptr
-                           ? nullptr
-                           : observers.max_logits + i * observers.sequences * shard.heads.size();
     RmsNorm(context, hidden, layer.attention_norm.data(), config.norm_eps, normed);
-    RETURN_IF_ERROR(
-        layer.attention.Forward(rank, config, kv, i, config.window[number], step, max_logit, workspace));
+    RETURN_IF_ERROR(layer.attention.Forward(rank, config, kv, i, config.window[number], step,
+                                            ObserverOf(observers, shard, i), workspace));
     RmsNorm(context, hidden, layer.mlp_norm.data(), config.norm_eps, normed);
     RETURN_IF_ERROR(layer.mlp.Forward(rank, config, tokens, workspace));
     if (captured < observers.layers.size() && observers.layers[captured] == number) {
-      Capture(hidden, observers.hidden[captured++]);
+      CopyRows(hidden, observers.hidden[captured++]);
     }
   }
   return {};

@@ -10,8 +10,8 @@
 namespace plumbline {
 
 Status SelfAttention::Forward(const RankContext& rank, const DecoderConfig& config, const KvLayout& kv,
-                              int64_t layer, int32_t window, const DecoderStep& step, float* max_logit,
-                              DecoderWorkspace& workspace) const {
+                              int64_t layer, int32_t window, const DecoderStep& step,
+                              const AttentionObserver& observer, DecoderWorkspace& workspace) const {
   const KernelContext& context = rank.kernel;
   const int64_t tokens = step.rows();
   const MatrixView<float> q = workspace.q.Rows(0, tokens);
@@ -29,13 +29,15 @@ Status SelfAttention::Forward(const RankContext& rank, const DecoderConfig& conf
   }
   ApplyRope(context, cos, sin, config.head_dim, q);
   ApplyRope(context, cos, sin, config.head_dim, k);
+  if (observer.queries != nullptr) CopyRows(q, *observer.queries);
+  if (observer.keys != nullptr) CopyRows(k, *observer.keys);
   const int64_t kept = step.batch.row_offsets.back();
   StoreKv(context, kv, step.batch, layer, k.Rows(0, kept), v.Rows(0, kept));
 
   const AttentionOptions options{
       .scale = 1.0f / std::sqrt(static_cast<float>(config.head_dim)),
       .window = window,
-      .max_logit = max_logit,
+      .max_logit = observer.max_logit,
   };
   RETURN_IF_ERROR(ContextAttention(rank, kv, step.batch, layer, rank.shard.heads.size(), q.Rows(0, kept),
                                    options, workspace.context_attention, attended.Rows(0, kept)));

@@ -19,10 +19,9 @@ struct SelfAttention {
   std::vector<float> q_norm, k_norm;  // [head_dim] with qk_norm, else empty
 
   // workspace.hidden += o_proj(attention(workspace.normed)). cos and sin of the step's positions are in the
-  // workspace. `layer` counts within the stage, as `kv` does; `window` as in AttentionOptions. max_logit: [B,
-  // the rank's heads] or null.
+  // workspace. `layer` counts within the stage, as `kv` does; `window` as in AttentionOptions.
   Status Forward(const RankContext& rank, const DecoderConfig& config, const KvLayout& kv, int64_t layer,
-                 int32_t window, const DecoderStep& step, float* max_logit,
+                 int32_t window, const DecoderStep& step, const AttentionObserver& observer,
                  DecoderWorkspace& workspace) const;
 };
 
