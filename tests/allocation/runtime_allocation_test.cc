@@ -74,8 +74,8 @@ void ExpectNoAllocations(const Runtime& runtime, ReturnHiddenStates hidden_state
     kinds.emplace_back(degrees.pp, steps.Make(first, every, rows));
   int64_t heard = 0;
   const auto run = [&](const std::vector<MicroBatch>& batches) {
-    return driver.Run(batches, [&heard](int64_t, const StepOutputs& outputs) -> Status {
-      heard += !outputs.max_logits.empty();
+    return driver.Run(batches, [&heard](int64_t, const ModelOutputs& outputs) -> Status {
+      heard += !MaxLogitsOf(outputs).empty();
       return {};
     });
   };

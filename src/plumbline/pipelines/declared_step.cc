@@ -1,6 +1,11 @@
 #include "plumbline/pipelines/declared_step.h"
 
+#include <string>
 #include <utility>
+
+#include "plumbline/pipelines/contract/decoder_registration.h"
+#include "plumbline/pipelines/stage_boundary.h"
+#include "plumbline/pipelines/step_outputs.h"
 
 namespace plumbline {
 
@@ -24,11 +29,12 @@ Result<DecoderScratch> DeclaredStep::AllocateScratch() const {
                                   largest);
 }
 
-Result<DeclaredStep> DeclareStep(const DecoderConfig& config, const ParallelDegrees& degrees,
-                                 const ExecutorOptions& options, const InputTree<InputSpec>& state,
-                                 int rank) {
-  DeclaredStep step{.rank = rank};
-  BatchProcessorRuntime& runtime = step.runtime;
+namespace {
+
+BatchProcessorRuntime RuntimeOf(const StepDeclaration& declaration) {
+  const ParallelDegrees& degrees = declaration.degrees;
+  const ExecutorOptions& options = declaration.options;
+  BatchProcessorRuntime runtime;
   runtime.kv_params.shards.resize(degrees.dp);
   for (int r = 0; r < degrees.Ranks(); ++r) {
     runtime.devices.push_back(DeviceRef::Rank(r));
@@ -42,16 +48,39 @@ Result<DeclaredStep> DeclareStep(const DecoderConfig& config, const ParallelDegr
   runtime.kv_params.page_size = options.page_size;
   runtime.kv_params.total_num_pages = options.total_pages;
   runtime.kv_params.page_shape = {"page_bytes"};
-  const DecoderDeclaration& declares = config.declares;
-  DecoderRegistration registration{.name = config.architecture, .state = state};
-  for (const DeclaredScratch& scratch : declares.scratch)
+  runtime.is_last_stage = CoordinatesOf(degrees, declaration.rank).stage == degrees.pp - 1;
+  return runtime;
+}
+
+DecoderRegistration RegistrationOf(const StepDeclaration& declaration) {
+  const DecoderConfig& config = declaration.config;
+  const DecoderShard shard = ShardOf(config, declaration.degrees, declaration.rank);
+  DecoderRegistration registration{.name = config.architecture, .state = declaration.state};
+  for (const DeclaredScratch& scratch : config.declares.scratch)
     registration.scratch_types.push_back({scratch.name, scratch.dtype, {"total_seq_len", scratch.per_token}});
-  const ArchConfig arch{.vocab = config.vocab,
+  if (!declaration.packs && !shard.FirstStage()) {
+    registration.stage_boundary =
+        StageBoundaryTypes(StageBoundaryAt(config, shard, declaration.layers, shard.layers.begin),
+                           DeviceRef::Rank(declaration.rank));
+  }
+  registration.outputs = StepOutputNames({.mode = declaration.options.hidden_states,
+                                          .layers = {declaration.layers.begin(), declaration.layers.end()},
+                                          .replicas = declaration.degrees.dp});
+  return registration;
+}
+
+}  // namespace
+
+Result<DeclaredStep> DeclareStep(const StepDeclaration& declaration) {
+  const DecoderDeclaration& declares = declaration.config.declares;
+  const ArchConfig arch{.vocab = declaration.config.vocab,
                         .takes_token_positions = declares.takes_token_positions,
                         .takes_batch_context_lengths = declares.takes_batch_context_lengths,
                         .device_context_length_dtype = declares.device_context_length_dtype,
                         .takes_signals = false};
-  ASSIGN_OR_RETURN(step.processor, MakeDecoderBatchProcessor(registration, arch, runtime));
+  DeclaredStep step{.runtime = RuntimeOf(declaration), .rank = declaration.rank};
+  ASSIGN_OR_RETURN(step.processor,
+                   MakeDecoderBatchProcessor(RegistrationOf(declaration), arch, step.runtime));
   return step;
 }
 

@@ -54,6 +54,7 @@ Engine::Engine(const Runtime& runtime, EngineOptions options, int64_t kv_bytes)
           runtime, ExecutorOptions{.page_size = options_.page_size, .hidden_states = options_.hidden_states},
           options_.layers)) {
   const int replicas = runtime.options().degrees.dp;
+  hidden_shape_ = {.mode = options_.hidden_states, .layers = options_.layers, .replicas = replicas};
   const int64_t bytes = kv_bytes / replicas;
   for (int r = 0; r < replicas; ++r) {
     KvPagePool pool(Geometry(runtime, options_.page_size), bytes);
@@ -280,7 +281,7 @@ void Engine::Draft(Sequence& sequence) const {
 Status Engine::Step(EngineListener& listener) {
   ChooseSequences();
   PlanMicroBatches();
-  return driver_->Run(micro_batches_, [&](int64_t index, const StepOutputs& outputs) {
+  return driver_->Run(micro_batches_, [&](int64_t index, const ModelOutputs& outputs) {
     return Finish(micro_batches_[index], outputs, listener);
   });
 }

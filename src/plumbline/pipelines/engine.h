@@ -93,11 +93,11 @@ class Engine {
   void ChooseSequences();
   void PlanMicroBatches();
   void Draft(Sequence& sequence) const;
-  Status Finish(const MicroBatch& batch, const StepOutputs& outputs, EngineListener& listener);
-  Status FinishScored(Entries entries, const RowScores& scores);
+  Status Finish(const MicroBatch& batch, const ModelOutputs& outputs, EngineListener& listener);
+  Status FinishScored(Entries entries, const ScoredRows& scores);
   Status FinishSampled(Entries entries, MatrixView<const float> logits, EngineListener& listener);
   Status SampleRows(Sequence& sequence, MatrixView<const float> logits, int64_t first_row);
-  Status EmitHiddenStates(Entries entries, const StepOutputs& outputs, EngineListener& listener);
+  Status EmitHiddenStates(Entries entries, const ModelOutputs& outputs, EngineListener& listener);
   Status TakeToken(Sequence& sequence, int32_t token, const LogProbabilities& logprobs,
                    EngineListener& listener);
   void TakeMaxLogits(Entries entries, std::span<const float> max_logits);
@@ -129,6 +129,9 @@ class Engine {
   std::vector<int32_t> top_n_;             // [sampled rows]
   std::vector<uint8_t> echo_;              // [sampled rows]
   SamplingScratch sampling_;
+  HiddenStatesShape hidden_shape_;
+  std::vector<int64_t> next_state_;                   // [kinds, replicas] rows handed on
+  std::vector<MatrixView<const float>> state_views_;  // of one entry
 };
 
 }  // namespace plumbline

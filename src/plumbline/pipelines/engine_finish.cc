@@ -9,13 +9,14 @@
 
 namespace plumbline {
 
-Status Engine::Finish(const MicroBatch& batch, const StepOutputs& outputs, EngineListener& listener) {
+Status Engine::Finish(const MicroBatch& batch, const ModelOutputs& outputs, EngineListener& listener) {
   const Entries entries = batch.entries;
-  if (!outputs.max_logits.empty()) TakeMaxLogits(entries, outputs.max_logits);
-  if (outputs.scores != nullptr) RETURN_IF_ERROR(FinishScored(entries, *outputs.scores));
+  if (const auto max_logits = MaxLogitsOf(outputs); !max_logits.empty()) TakeMaxLogits(entries, max_logits);
+  if (const ScoredRows scores = ScoresOf(outputs); !scores.logprobs.empty())
+    RETURN_IF_ERROR(FinishScored(entries, scores));
   // Hidden states first: a token is news of a step whose states are known.
   RETURN_IF_ERROR(EmitHiddenStates(entries, outputs, listener));
-  const MatrixView<const float> logits = outputs.of_kind[static_cast<int>(RowKind::kSample)].logits;
+  const MatrixView<const float> logits = MatrixOf(*outputs.next_token_logits);
   if (logits.rows > 0) RETURN_IF_ERROR(FinishSampled(entries, logits, listener));
   for (const StepEntry& entry : entries) {
     Sequence& sequence = *entry.sequence;
@@ -51,22 +52,22 @@ void Engine::TakeMaxLogits(Entries entries, std::span<const float> max_logits) {
   }
 }
 
-Status Engine::FinishScored(Entries entries, const RowScores& scores) {
+Status Engine::FinishScored(Entries entries, const ScoredRows& scores) {
   int64_t row = 0;
   for (const StepEntry& entry : entries) {
     if (entry.kind != RowKind::kScore) continue;
     RequestResult& result = entry.sequence->result;
     for (const int64_t end = row + entry.rows; row < end; ++row) {
-      if (scores.ranks()[row] == 0) continue;  // the last row of a prompt: no token follows
-      const float logprob = scores.logprobs()[row];
+      if (scores.ranks[row] == 0) continue;  // the last row of a prompt: no token follows
+      const float logprob = scores.logprobs[row];
       if (std::isnan(logprob)) {
         return Failed("log-prob: got NaN, want a number (request {})", entry.sequence->request->id);
       }
       result.logprobs.push_back(logprob);
-      result.ranks.push_back(scores.ranks()[row]);
+      result.ranks.push_back(scores.ranks[row]);
       // The best k of the widest request's list are the best k of a narrower one's.
-      for (const TopEntry& best : scores.top().subspan(row * scores.Top(), result.top_k))
-        result.top.emplace_back(best.id, best.value);
+      for (int64_t i = row * scores.top_k; i < row * scores.top_k + result.top_k; ++i)
+        result.top.emplace_back(scores.top_ids[i], scores.top_values[i]);
     }
   }
   return {};
@@ -131,24 +132,23 @@ Status Engine::SampleRows(Sequence& sequence, MatrixView<const float> logits, in
 }
 
 // Of each kind every replica's states come together, in the order of its entries of that kind.
-Status Engine::EmitHiddenStates(Entries entries, const StepOutputs& outputs, EngineListener& listener) {
+Status Engine::EmitHiddenStates(Entries entries, const ModelOutputs& outputs, EngineListener& listener) {
   if (options_.hidden_states == ReturnHiddenStates::kNone) return {};
   const bool last_only = options_.hidden_states == ReturnHiddenStates::kLast ||
                          options_.hidden_states == ReturnHiddenStates::kLastPerDevice;
-  const size_t tensors =
-      options_.hidden_states == ReturnHiddenStates::kSelectedLayers ? options_.layers.size() : 1;
-  std::vector<MatrixView<const float>> states;
-  std::vector<int64_t> next(3 * replicas_.size(), 0);
+  const auto& states = outputs.hidden_states.leaves;
+  next_state_.assign(kRowKinds * replicas_.size(), 0);
   for (const StepEntry& entry : entries) {
     const Sequence& sequence = *entry.sequence;
-    const auto kind = static_cast<size_t>(entry.kind);
     const int64_t rows = last_only ? 1 : entry.rows;
-    int64_t& begin = next[3 * sequence.replica + kind];
-    states.clear();
-    for (const auto& all : outputs.of_kind[kind].hidden_states.subspan(sequence.replica * tensors, tensors))
-      states.push_back(all.Rows(begin, rows));
+    int64_t& begin = next_state_[kRowKinds * sequence.replica + static_cast<int>(entry.kind)];
+    const int64_t first = hidden_shape_.First(entry.kind, sequence.replica);
+    state_views_.clear();
+    for (int64_t i = first; i < first + hidden_shape_.Tensors(); ++i)
+      state_views_.push_back(MatrixOf(states[i].value).Rows(begin, rows));
     begin += rows;
-    RETURN_IF_ERROR(listener.OnHiddenStates(sequence.index, sequence.processed + entry.rows - rows, states));
+    RETURN_IF_ERROR(
+        listener.OnHiddenStates(sequence.index, sequence.processed + entry.rows - rows, state_views_));
   }
   return {};
 }

@@ -17,7 +17,7 @@ namespace plumbline {
 
 inline std::unique_ptr<Runtime> LoadTiny(const std::string& name, int threads = 1,
                                          Compute compute = Compute::kBf16) {
-  const std::string folder = std::string(PLUMBLINE_SOURCE_DIR) + "/tests/golden/models/" + name;
+  const std::string folder = fmt::format("{}/tests/golden/models/{}", PLUMBLINE_SOURCE_DIR, name);
   const RuntimeOptions options{.compute = compute, .threads = threads, .isa = SupportedIsas().back()};
   auto runtime = Runtime::Load(folder, options, nullptr);
   EXPECT_TRUE(runtime.has_value()) << runtime.error().message;

@@ -107,9 +107,11 @@ Status Rank::Step(RankExecutor& executor, std::span<std::byte> payload, const On
   for (int64_t i = 0; i < count; ++i) {
     begin = (begin + kMessageAlignment - 1) / kMessageAlignment * kMessageAlignment;
     const int64_t size = Read<int64_t>(header);
-    ASSIGN_OR_RETURN(const StepOutputs outputs, executor.Execute(payload.subspan(begin, size)));
+    ASSIGN_OR_RETURN(
+        const ModelOutputs* outputs,
+        executor.Execute(payload.subspan(begin, size), on_outputs ? InputCheck::kDone : InputCheck::kFull));
     begin += size;
-    if (on_outputs) RETURN_IF_ERROR(on_outputs(i, outputs));
+    if (on_outputs) RETURN_IF_ERROR(on_outputs(i, *outputs));
   }
   return {};
 }

@@ -42,8 +42,9 @@ class Rank {
   Status Serve();
 
   // The controller's way to say something: to every other rank, then to this one. `on_outputs` is called
-  // after each micro-batch of a step. An error of this rank poisons the world.
-  using OnOutputs = std::function<Status(int64_t micro_batch, const StepOutputs& outputs)>;
+  // after each micro-batch of a step, which this rank, having packed it, does not check again. An error of
+  // this rank poisons the world.
+  using OnOutputs = std::function<Status(int64_t micro_batch, const ModelOutputs& outputs)>;
   Status Command(RankCommand::Kind kind, int64_t engine, std::span<std::byte> payload,
                  const OnOutputs& on_outputs = {});
 

@@ -20,6 +20,10 @@ std::span<const int64_t> StateOf(const DecoderInputs<InputTensor>& inputs, StepS
   return inputs.state->leaves[static_cast<int>(leaf)].value.As<const int64_t>();
 }
 
+void CopyRows(MatrixView<const float> from, MatrixView<float> to) {
+  for (int64_t row = 0; row < from.rows; ++row) std::copy_n(from.Row(row), from.cols, to.Row(row));
+}
+
 size_t IndexOf(const InputTree<InputSpec>& tree, std::string_view path) {
   const auto leaf = std::ranges::find(tree.leaves, path, &InputTree<InputSpec>::Leaf::path);
   PLUMBLINE_CHECK(leaf != tree.leaves.end());
@@ -64,18 +68,37 @@ Status RankExecutor::Resize(const ExecutorOptions& options) {
                      Tensor::Allocate(DType::kF32, {options.max_rows, decoder_->config.hidden}));
     captured_.push_back(std::move(tensor));
   }
-  const StepState state(decoder_->shard.degrees.dp, options.max_sequences);
-  ASSIGN_OR_RETURN(const DeclaredStep step, DeclareStep(decoder_->config, decoder_->shard.degrees, options,
-                                                        state.state_inputs(), rank_.world.rank()));
-  declared_ = *step.processor->declared();
-  inputs_ = Like<InputTensor>(declared_);
+  const DecoderConfig& config = decoder_->config;
+  const DecoderShard& shard = decoder_->shard;
+  const StepState state(shard.degrees.dp, options.max_sequences);
+  ASSIGN_OR_RETURN(DeclaredStep step, DeclareStep({.config = config,
+                                                   .degrees = shard.degrees,
+                                                   .options = options,
+                                                   .layers = layers_,
+                                                   .state = state.state_inputs(),
+                                                   .rank = rank_.world.rank()}));
+  RETURN_IF_ERROR(BindInputs(step));
+  processor_ = std::move(step.processor);
+  const DeviceRef own = DeviceRef::Rank(rank_.world.rank());
+  from_stage_before_ = StageBoundary(StageBoundaryAt(config, shard, layers_, shard.layers.begin), own, "");
+  to_stage_behind_ =
+      StageBoundary(StageBoundaryAt(config, shard, layers_, shard.layers.end), own, "stage_boundary/");
+  outputs_ =
+      StepOutputs(config, {.mode = options.hidden_states, .layers = layers_, .replicas = shard.degrees.dp});
+  return {};
+}
+
+// The leaves that are this rank's own.
+Status RankExecutor::BindInputs(const DeclaredStep& step) {
+  const DecoderInputs<InputSpec>& declared = *step.processor->declared();
+  inputs_ = Like<InputTensor>(declared);
   const int replica = rank_.data.rank();
-  cache_lengths_leaf_ = IndexOf(declared_.kv, fmt::format("replica{}/cache_lengths", replica));
-  lookup_table_leaf_ = IndexOf(declared_.kv, fmt::format("replica{}/lookup_table", replica));
+  cache_lengths_leaf_ = IndexOf(declared.kv, fmt::format("replica{}/cache_lengths", replica));
+  lookup_table_leaf_ = IndexOf(declared.kv, fmt::format("replica{}/lookup_table", replica));
   size_t next = 0;
   const std::vector<InputTensor> blocks = step.KvBlocks(KvBlocks());
   for (size_t i = 0; i < inputs_.kv.leaves.size(); ++i) {
-    if (declared_.kv.leaves[i].value.residence == Residence::kRankLocal)
+    if (declared.kv.leaves[i].value.residence == Residence::kRankLocal)
       inputs_.kv.leaves[i].value = blocks[next++];
   }
   ASSIGN_OR_RETURN(scratch_, step.AllocateScratch());
@@ -83,14 +106,38 @@ Status RankExecutor::Resize(const ExecutorOptions& options) {
   return {};
 }
 
-Result<StepOutputs> RankExecutor::Execute(std::span<std::byte> message) {
-  RETURN_IF_ERROR(Unpack(message, declared_, inputs_));
-  RETURN_IF_ERROR(CheckDecoderInputs(inputs_, declared_,
-                                     {.local = DeviceRef::Rank(rank_.world.rank()),
-                                      .vocab = decoder_->config.vocab,
-                                      .max_seq_len = options_.max_sequence_length,
-                                      .total_num_pages = options_.total_pages}));
-  return Execute(inputs_);
+// Views of what the stage before will send. Where the offsets do not say how much, the check refuses them.
+Status RankExecutor::BindBoundary() {
+  if (!inputs_.stage_boundary) return {};
+  const auto offsets = inputs_.input_row_offsets.As<const uint32_t>();
+  Range sequences{0, std::ssize(offsets) - 1};
+  if (inputs_.data_parallel_splits) {
+    const auto splits = inputs_.data_parallel_splits->As<const int64_t>();
+    sequences = {splits[rank_.data.rank()], splits[rank_.data.rank() + 1]};
+  }
+  const bool known =
+      sequences.begin >= 0 && sequences.begin <= sequences.end && sequences.end < std::ssize(offsets) &&
+      offsets[sequences.begin] <= offsets[sequences.end] && offsets[sequences.end] <= inputs_.tokens.shape[0];
+  const int64_t rows = known ? offsets[sequences.end] - offsets[sequences.begin] : 0;
+  const bool maxima = StateOf(inputs_, StepStateLeaf::kMaxLogits)[0] != 0;
+  RETURN_IF_ERROR(from_stage_before_.SetSizes(rows, known && maxima ? sequences.size() : 0));
+  *inputs_.stage_boundary = from_stage_before_.tree();
+  return {};
+}
+
+Result<const ModelOutputs*> RankExecutor::Execute(std::span<std::byte> message, InputCheck check) {
+  const DecoderInputs<InputSpec>& declared = *processor_->declared();
+  RETURN_IF_ERROR(Unpack(message, declared, inputs_));
+  RETURN_IF_ERROR(BindBoundary());
+  if (check == InputCheck::kFull) {
+    RETURN_IF_ERROR(CheckDecoderInputs(inputs_, declared,
+                                       {.local = DeviceRef::Rank(rank_.world.rank()),
+                                        .vocab = decoder_->config.vocab,
+                                        .max_seq_len = options_.max_sequence_length,
+                                        .total_num_pages = options_.total_pages}));
+  }
+  RETURN_IF_ERROR(MakeStep(inputs_));
+  return Run();
 }
 
 // The views and arrays of the step, for this rank's replica.
@@ -175,45 +222,31 @@ Result<DecoderObservers> RankExecutor::Observe() {
   return observers;
 }
 
-// The boundary: the residual stream, the layers captured so far, the attention maxima of the layers so far,
-// one dense array.
 Status RankExecutor::ReceiveBoundary() {
   const DecoderShard& shard = decoder_->shard;
   if (shard.FirstStage()) return {};
-  const int64_t rows = own_rows_.size(), hidden = decoder_->config.hidden;
-  const int64_t captured = std::ranges::lower_bound(layers_, shard.layers.begin) - layers_.begin();
-  const int64_t maxima =
-      wants_max_logits_ ? shard.layers.begin * own_sequences_.size() * shard.heads.size() : 0;
-  boundary_.resize((1 + captured) * rows * hidden + maxima);
-  RETURN_IF_ERROR(
-      rank_.pipeline.Receive(std::as_writable_bytes(std::span(boundary_)), shard.at.stage - 1, kBoundaryTag));
-  const float* next = boundary_.data();
-  const auto take = [&](MatrixView<float> out) {
-    for (int64_t row = 0; row < rows; ++row, next += hidden) std::copy_n(next, hidden, out.Row(row));
-  };
-  take(workspace_.hidden);
-  for (int64_t i = 0; i < captured; ++i) take(captured_views_[i]);
-  std::copy_n(next, maxima, max_logits_.data());
+  RETURN_IF_ERROR(ReceiveTree(rank_.pipeline, *inputs_.stage_boundary, shard.at.stage - 1, kBoundaryTag));
+  CopyRows(from_stage_before_.hidden(), workspace_.hidden);
+  for (int64_t i = 0; i < from_stage_before_.captured(); ++i)
+    CopyRows(from_stage_before_.captured(i), captured_views_[i]);
+  std::ranges::copy(from_stage_before_.max_logits(), max_logits_.begin());
   return {};
 }
 
-Status RankExecutor::SendBoundary() {
-  const DecoderShard& shard = decoder_->shard;
-  const int64_t rows = own_rows_.size(), hidden = decoder_->config.hidden;
-  const int64_t captured = std::ranges::lower_bound(layers_, shard.layers.end) - layers_.begin();
-  boundary_.clear();
-  const auto give = [&](MatrixView<float> from) {
-    for (int64_t row = 0; row < rows; ++row)
-      boundary_.insert(boundary_.end(), from.Row(row), from.Row(row) + hidden);
-  };
-  give(workspace_.hidden);
-  for (int64_t i = 0; i < captured; ++i) give(captured_views_[i]);
-  if (wants_max_logits_) boundary_.insert(boundary_.end(), max_logits_.begin(), max_logits_.end());
-  return rank_.pipeline.Send(std::as_bytes(std::span(boundary_)), shard.at.stage + 1, kBoundaryTag);
+// The stage returns its boundary, and the stage behind gets what process_outputs makes of it.
+Result<const ModelOutputs*> RankExecutor::SendBoundary() {
+  RETURN_IF_ERROR(to_stage_behind_.SetSizes(own_rows_.size(), wants_max_logits_ ? own_sequences_.size() : 0));
+  CopyRows(workspace_.hidden.Rows(0, own_rows_.size()), to_stage_behind_.hidden());
+  for (int64_t i = 0; i < to_stage_behind_.captured(); ++i)
+    CopyRows(captured_views_[i], to_stage_behind_.captured(i));
+  if (wants_max_logits_) std::ranges::copy(max_logits_, to_stage_behind_.max_logits().begin());
+  ASSIGN_OR_RETURN(const ModelOutputs* outputs, processor_->process_outputs(to_stage_behind_.tree()));
+  RETURN_IF_ERROR(
+      SendTree(rank_.pipeline, *outputs->stage_boundary, decoder_->shard.at.stage + 1, kBoundaryTag));
+  return outputs;
 }
 
-Result<StepOutputs> RankExecutor::Execute(const DecoderInputs<InputTensor>& inputs) {
-  RETURN_IF_ERROR(MakeStep(inputs));
+Result<const ModelOutputs*> RankExecutor::Run() {
   ASSIGN_OR_RETURN(const DecoderObservers observers, Observe());
   RETURN_IF_ERROR(ReceiveBoundary());
   const DecoderStep step{
@@ -222,18 +255,15 @@ Result<StepOutputs> RankExecutor::Execute(const DecoderInputs<InputTensor>& inpu
       .positions = positions_,
       .batch = {.row_offsets = row_offsets_, .cache_lengths = cache_lengths_, .pages = sequence_pages_}};
   RETURN_IF_ERROR(decoder_->Forward(rank_, pages_.layout(), step, observers, workspace_));
-  StepOutputs out;
-  if (!decoder_->shard.LastStage()) {
-    RETURN_IF_ERROR(SendBoundary());
-    return out;
-  }
-  for (int kind = 0; kind < 3; ++kind) RETURN_IF_ERROR(PostprocessKind(kind, out));
-  if (wants_max_logits_) RETURN_IF_ERROR(GatherMaxLogits(out));
-  return out;
+  if (!decoder_->shard.LastStage()) return SendBoundary();
+  outputs_.Clear();
+  for (int kind = 0; kind < kRowKinds; ++kind) RETURN_IF_ERROR(PostprocessKind(kind));
+  if (wants_max_logits_) RETURN_IF_ERROR(GatherMaxLogits());
+  return processor_->process_outputs(outputs_.tree());
 }
 
 // The sequences of one kind, of all replicas, as a batch of their own.
-Status RankExecutor::PostprocessKind(int kind, StepOutputs& out) {
+Status RankExecutor::PostprocessKind(int kind) {
   const bool sampled = kind == static_cast<int>(RowKind::kSample),
              scored = kind == static_cast<int>(RowKind::kScore);
   kind_offsets_.assign(1, 0);
@@ -281,23 +311,23 @@ Status RankExecutor::PostprocessKind(int kind, StepOutputs& out) {
   if (scored) {
     scores_.Begin(rank_, decoder_->config.vocab, kind_targets_, top_k_);
     in.sink = &scores_;
-    out.scores = &scores_;
   }
   ASSIGN_OR_RETURN(const LogitsPostprocessOutputs result,
                    distributed_logits_postprocess(rank_, in, postprocess_[kind]));
-  if (result.last_logits) out.of_kind[kind].logits = *result.last_logits;
-  out.of_kind[kind].hidden_states = result.hidden_states;
+  if (scored) outputs_.SetScores(scores_);
+  if (sampled) outputs_.SetLogits(*result.last_logits);
+  outputs_.SetHiddenStates(static_cast<RowKind>(kind), result.hidden_states);
   return {};
 }
 
 // [layers, own sequences, own heads] of every rank of the stage, put together; context-parallel ranks have
 // the same.
-Status RankExecutor::GatherMaxLogits(StepOutputs& out) {
+Status RankExecutor::GatherMaxLogits() {
   const DecoderConfig& config = decoder_->config;
   const ParallelDegrees& degrees = decoder_->shard.degrees;
   const int64_t batch = splits_.back();
   if (rank_.stage.size() == 1) {
-    out.max_logits = max_logits_;
+    outputs_.SetMaxLogits(max_logits_, batch);
     return {};
   }
   std::array<int64_t, kMaxRanks> floats{};
@@ -323,7 +353,7 @@ Status RankExecutor::GatherMaxLogits(StepOutputs& out) {
                     all_max_logits_.data() + (layer * batch + b) * config.heads + heads.begin);
     }
   }
-  out.max_logits = all_max_logits_;
+  outputs_.SetMaxLogits(all_max_logits_, batch);
   return {};
 }
 

@@ -10,38 +10,20 @@
 #include "plumbline/nn/decoder.h"
 #include "plumbline/nn/distributed_logits_postprocess.h"
 #include "plumbline/nn/row_scores.h"
-#include "plumbline/pipelines/contract/check_decoder_inputs.h"
-#include "plumbline/pipelines/contract/decoder_inputs.h"
+#include "plumbline/pipelines/contract/decoder_batch_processor.h"
 #include "plumbline/pipelines/contract/decoder_scratch.h"
+#include "plumbline/pipelines/executor_options.h"
 #include "plumbline/pipelines/kv_page_memory.h"
+#include "plumbline/pipelines/stage_boundary.h"
+#include "plumbline/pipelines/step_outputs.h"
 #include "plumbline/tensor/tensor.h"
 
 namespace plumbline {
 
-// The same on every rank. Plain: travels as bytes.
-struct ExecutorOptions {
-  int64_t page_size = 64;
-  int64_t max_rows = 0;       // of a replica and step
-  int64_t max_sequences = 0;  // of a replica
-  int64_t max_sequence_length = 0;
-  int64_t total_pages = 0;  // ids of KV pages are below it; the same for all runs of an engine
-  ReturnHiddenStates hidden_states = ReturnHiddenStates::kNone;
-  int64_t layers = 0;  // captured, kSelectedLayers
-};
+struct DeclaredStep;
 
-// Rows of one kind, of all replicas in replica order.
-struct KindOutputs {
-  MatrixView<const float> logits;  // sampled rows [rows, vocab]; else empty
-  std::span<const MatrixView<const float>>
-      hidden_states;  // replica-major, as distributed_logits_postprocess lists them
-};
-
-// Views of the executor, valid until its next step; empty on ranks of a stage before the last.
-struct StepOutputs {
-  const RowScores* scores = nullptr;   // of the scored rows
-  std::array<KindOutputs, 3> of_kind;  // by RowKind
-  std::span<const float> max_logits;   // [layers, sequences of all replicas, query heads], where wanted
-};
+// Whether a step's message still has to be held to the contract: the controller has done so with its own.
+enum class InputCheck : uint8_t { kFull, kDone };
 
 class RankExecutor {
  public:
@@ -58,27 +40,30 @@ class RankExecutor {
   const DecoderScratch& scratch() const { return scratch_; }
 
   // One step, or one micro-batch of it, as a message (contract/decoder_message.h): every rank of the world
-  // gets the same. The stage's boundary comes from the stage before and goes to the one behind. Allocates
-  // nothing once it has run steps as large.
+  // gets the same. The stage's boundary comes from the stage before and goes to the one behind. Returns what
+  // the step gave, as process_outputs maps it (step_outputs.h; before the last stage the boundary alone),
+  // valid until the next step. Allocates nothing once it has run steps as large.
   //
   // Sequences all of whose pages are the null page pad a replica (contract/replica_padder.h): their outputs
   // mean nothing, and no other row's depends on them. Refuses them before others, and sequences of which only
   // some pages are there.
-  Result<StepOutputs> Execute(std::span<std::byte> message);
+  Result<const ModelOutputs*> Execute(std::span<std::byte> message, InputCheck check = InputCheck::kFull);
 
  private:
   RankExecutor(const RankContext& rank, std::shared_ptr<const Decoder> decoder, std::vector<int32_t> layers,
                KvPageMemory pages);
 
-  Result<StepOutputs> Execute(const DecoderInputs<InputTensor>& inputs);
+  Status BindInputs(const DeclaredStep& step);
+  Status BindBoundary();
+  Result<const ModelOutputs*> Run();
   Status MakeStep(const DecoderInputs<InputTensor>& inputs);
   Status FindPages(const InputTensor& table);
   void CopyPages(std::span<const int64_t> copies);
   Result<DecoderObservers> Observe();
   Status ReceiveBoundary();
-  Status SendBoundary();
-  Status PostprocessKind(int kind, StepOutputs& out);
-  Status GatherMaxLogits(StepOutputs& out);
+  Result<const ModelOutputs*> SendBoundary();
+  Status PostprocessKind(int kind);
+  Status GatherMaxLogits();
 
   const RankContext& rank_;
   const std::shared_ptr<const Decoder> decoder_;
@@ -87,11 +72,12 @@ class RankExecutor {
   KvPageMemory pages_;
   DecoderWorkspace workspace_;
   DecoderScratch scratch_;
-  std::vector<Tensor> captured_;  // [max_rows, hidden] a layer
-  DecoderInputs<InputSpec> declared_;
-  DimSizes largest_;
+  std::vector<Tensor> captured_;                           // [max_rows, hidden] a layer
+  std::unique_ptr<DecoderBatchProcessor> processor_;       // knows what this rank declares
   size_t cache_lengths_leaf_ = 0, lookup_table_leaf_ = 0;  // of this rank's replica in `kv`
   DecoderInputs<InputTensor> inputs_;  // rank-local leaves bound, the others views of the step's message
+  StageBoundary from_stage_before_, to_stage_behind_;
+  StepOutputs outputs_;
 
   // Of the step.
   std::span<const int64_t> tokens_, splits_, kind_sequences_, targets_;
@@ -106,7 +92,6 @@ class RankExecutor {
   std::vector<MatrixView<float>> captured_views_;
   std::vector<MatrixView<const float>> captured_rows_;
   std::vector<float> max_logits_;  // [layers up to this stage's last, own sequences, own heads]
-  std::vector<float> boundary_;
   std::vector<float> all_max_logits_, gathered_max_logits_;
   std::vector<uint32_t> kind_offsets_;
   std::vector<int64_t> kind_splits_, kind_targets_;

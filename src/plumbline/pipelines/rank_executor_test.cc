@@ -52,7 +52,13 @@ class Packer {
  public:
   Packer(const DecoderConfig& config, const ParallelDegrees& degrees, RankExecutor& executor)
       : state_(degrees.dp, kOptions.max_sequences),
-        step_(DeclareStep(config, degrees, kOptions, state_.state_inputs(), 0).value()),
+        step_(DeclareStep({.config = config,
+                           .degrees = degrees,
+                           .options = kOptions,
+                           .layers = {},
+                           .state = state_.state_inputs(),
+                           .packs = true})
+                  .value()),
         kv_(KvCacheInputBuilder::Create(step_.runtime, step_.KvBlocks(executor.KvBlocks())).value()),
         padder_(step_.runtime, 1),
         contexts_(degrees.dp) {
@@ -124,8 +130,8 @@ class RankExecutorTest : public testing::Test {
       RETURN_IF_ERROR(world.Broadcast(std::as_writable_bytes(std::span(&bytes, 1)), 0));
       message.resize(bytes);
       RETURN_IF_ERROR(world.Broadcast(message, 0));
-      ASSIGN_OR_RETURN(const StepOutputs out, executor->Execute(message));
-      if (world.rank() == 0) Keep(out, placed, decoder->config, step, seen);
+      ASSIGN_OR_RETURN(const ModelOutputs* out, executor->Execute(message));
+      if (world.rank() == 0) Keep(*out, placed, decoder->config, step, seen);
       for (Placed& p : placed) {
         p.sequence.processed += step == 0 ? p.sequence.prompt_size() - 1 : 1;
         if (step > 0) p.sequence.result.tokens.push_back(static_cast<int32_t>(7 * step + p.sequence.index));
@@ -139,19 +145,21 @@ class RankExecutorTest : public testing::Test {
   }
 
  private:
-  static void Keep(const StepOutputs& out, std::span<const Placed> placed, const DecoderConfig& config,
+  static void Keep(const ModelOutputs& out, std::span<const Placed> placed, const DecoderConfig& config,
                    int step, Seen& seen) {
     std::vector<float>& values = seen.emplace_back();
-    const KindOutputs& sampled = out.of_kind[static_cast<int>(RowKind::kSample)];
-    EXPECT_EQ(sampled.logits.rows, step == 0 ? 0 : std::ssize(placed));
-    for (int64_t row = 0; row < sampled.logits.rows; ++row)
-      values.insert(values.end(), sampled.logits.Row(row), sampled.logits.Row(row) + sampled.logits.cols);
-    for (const auto& states : sampled.hidden_states) {
-      for (int64_t row = 0; row < states.rows; ++row)
-        values.insert(values.end(), states.Row(row), states.Row(row) + states.cols);
+    EXPECT_EQ(out.next_token_logits->shape[0], step == 0 ? 0 : std::ssize(placed));
+    const auto keep = [&values](const InputTensor& tensor) {
+      const auto floats = tensor.As<const float>();
+      values.insert(values.end(), floats.begin(), floats.end());
+    };
+    keep(*out.next_token_logits);
+    for (const auto& states : out.hidden_states.leaves) {
+      if (states.path.starts_with("sampled/")) keep(states.value);
     }
+    const std::span<const float> max_logits = MaxLogitsOf(out);
     // Sequences lie replica after replica, each replica's padding behind its own.
-    const int64_t all = std::ssize(out.max_logits) / (config.layers * config.heads);
+    const int64_t all = std::ssize(max_logits) / (config.layers * config.heads);
     std::map<int, int64_t> counts;
     for (const Placed& p : placed) ++counts[p.sequence.replica];
     const int64_t longest =
@@ -162,7 +170,7 @@ class RankExecutorTest : public testing::Test {
       int64_t begin = 0;
       for (const auto& [replica, count] : counts) {
         const float* from =
-            out.max_logits.data() + (layer * all + (padded ? replica * longest : begin)) * config.heads;
+            max_logits.data() + (layer * all + (padded ? replica * longest : begin)) * config.heads;
         values.insert(values.end(), from, from + count * config.heads);
         begin += count;
       }
@@ -212,39 +220,87 @@ TEST_F(RankExecutorTest, WhatADecoderDeclaresIsFilledAndChangesNoBit) {
   }
 }
 
+DecoderConfig SmallConfig() {
+  return {.architecture = "test",
+          .hidden = 8,
+          .layers = 4,
+          .heads = 2,
+          .kv_heads = 2,
+          .head_dim = 4,
+          .intermediate = 8,
+          .vocab = 100};
+}
+
+// The inputs of a rank, without those that every decoder has.
+std::string Declared(const DeclaredStep& step) {
+  std::string list;
+  for (const auto& leaf : ToTree(*step.processor->declared()).leaves) {
+    if (!leaf.path.starts_with("kv/") && !leaf.path.starts_with("state/")) list += leaf.path + " ";
+  }
+  return list;
+}
+
 // The paths of the inputs that a declaration adds.
 TEST(DeclaredStepTest, IsWhatTheConfigurationDeclares) {
-  DecoderConfig config{.architecture = "test",
-                       .hidden = 8,
-                       .layers = 1,
-                       .heads = 2,
-                       .kv_heads = 2,
-                       .head_dim = 4,
-                       .intermediate = 8,
-                       .vocab = 100};
+  DecoderConfig config = SmallConfig();
   const ParallelDegrees degrees{.tp = 2};
   const StepState state(1, kOptions.max_sequences);
-  const auto paths = [&] {
-    const DeclaredStep step = DeclareStep(config, degrees, kOptions, state.state_inputs(), 1).value();
-    std::string list;
-    for (const auto& leaf : ToTree(*step.processor->declared()).leaves) {
-      if (!leaf.path.starts_with("kv/") && !leaf.path.starts_with("state/")) list += leaf.path + " ";
-    }
-    return list;
+  const auto declare = [&] {
+    return DeclareStep({.config = config,
+                        .degrees = degrees,
+                        .options = kOptions,
+                        .layers = {},
+                        .state = state.state_inputs(),
+                        .rank = 1})
+        .value();
   };
-  EXPECT_EQ(paths(), "tokens input_row_offsets token_positions return_n_logits ");
+  EXPECT_EQ(Declared(declare()), "tokens input_row_offsets token_positions return_n_logits ");
   config.declares = {.takes_token_positions = false,
                      .takes_batch_context_lengths = true,
                      .scratch = {{.name = "routed", .per_token = 3}}};
-  EXPECT_EQ(paths(),
+  EXPECT_EQ(Declared(declare()),
             "tokens input_row_offsets return_n_logits batch_context_lengths/0 scratch/device0/routed "
             "scratch/device1/routed ");
-  const DeclaredStep step = DeclareStep(config, degrees, kOptions, state.state_inputs(), 1).value();
+  const DeclaredStep step = declare();
   const DecoderScratch scratch = step.AllocateScratch().value();
   ASSERT_EQ(scratch.inputs().leaves.size(), 2u);
   EXPECT_EQ(scratch.inputs().leaves[0].value.data, nullptr);  // another rank's
   EXPECT_NE(scratch.inputs().leaves[1].value.data, nullptr);
   EXPECT_EQ(scratch.inputs().leaves[1].value.shape, InputShape({step.runtime.MaxStepTokens(), 3}));
+}
+
+// Every stage after the first takes what the stage before it gives; the controller packs it for none.
+TEST(DeclaredStepTest, AStageTakesTheBoundaryThatTheStageBeforeGives) {
+  const DecoderConfig config = SmallConfig();
+  const ParallelDegrees degrees{.tp = 2, .pp = 2};
+  const std::vector<int32_t> layers = {0, 1, 3};
+  const StepState state(1, kOptions.max_sequences);
+  for (int rank = 0; rank < degrees.Ranks(); ++rank) {
+    const auto declare = [&](bool packs) {
+      return DeclareStep({.config = config,
+                          .degrees = degrees,
+                          .options = kOptions,
+                          .layers = layers,
+                          .state = state.state_inputs(),
+                          .rank = rank,
+                          .packs = packs})
+          .value();
+    };
+    const DeclaredStep step = declare(false);
+    const bool first = ShardOf(config, degrees, rank).FirstStage();
+    EXPECT_FALSE(declare(true).processor->declared()->stage_boundary.has_value());
+    ASSERT_EQ(step.processor->declared()->stage_boundary.has_value(), !first);
+    EXPECT_EQ(step.runtime.is_last_stage, !first);
+    if (first) continue;
+    std::string types;
+    for (const auto& leaf : step.processor->declared()->stage_boundary->leaves)
+      types += fmt::format("{} {}; ", leaf.path, ToString(leaf.value));
+    EXPECT_EQ(types, fmt::format("hidden f32 [stage_rows, 8] on rank {0}; "
+                                 "captured/layer0 f32 [stage_rows, 8] on rank {0}; "
+                                 "captured/layer1 f32 [stage_rows, 8] on rank {0}; "
+                                 "max_logits f32 [2, stage_sequences, 1] on rank {0}; ",
+                                 rank));
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ enum class RowKind : uint8_t {
   kSample,  // the last token's row, whose logits choose the next token, and a row for each draft
   kSilent,  // only its keys and values (and observations) are wanted
 };
+inline constexpr int kRowKinds = 3;
 
 struct Sequence {
   size_t index = 0;  // of the request among all

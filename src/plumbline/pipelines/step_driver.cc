@@ -38,8 +38,13 @@ Status StepDriver::Prepare(const ExecutorOptions& sizes) {
 
   const ParallelDegrees& degrees = runtime_.options().degrees;
   state_ = std::make_unique<StepState>(degrees.dp, options_.max_sequences);
-  ASSIGN_OR_RETURN(DeclaredStep step,
-                   DeclareStep(runtime_.config(), degrees, options_, state_->state_inputs(), /*rank=*/0));
+  ASSIGN_OR_RETURN(DeclaredStep step, DeclareStep({.config = runtime_.config(),
+                                                   .degrees = degrees,
+                                                   .options = options_,
+                                                   .layers = layers_,
+                                                   .state = state_->state_inputs(),
+                                                   .rank = 0,
+                                                   .packs = true}));
   processor_ = std::move(step.processor);
   processor_->state_store = state_.get();
   if (processor_->declared()->scratch) processor_->scratch = &rank_.Scratch(engine_);

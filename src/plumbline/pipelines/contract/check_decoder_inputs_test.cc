@@ -172,7 +172,7 @@ TEST_F(StepInputsTest, FieldsAreThoseDeclared) {
             "vision: got none, want the declared input (decoder inputs)");
   EXPECT_EQ(Fault([](auto& i) { i.signals->pop_back(); }),
             "signals: got 3 leaves, want the declared 4 (decoder inputs)");
-  EXPECT_EQ(Fault([](auto& i) { i.kv.leaves[0].path = "x"; }),
+  EXPECT_EQ(Fault([](auto& i) { i.kv.leaves[0].path = fmt::format("x"); }),
             "kv/x: got this leaf, want kv/replica0/kv_blocks/0 as declared (decoder inputs)");
   Deployment plain({});
   DecoderInputs<InputTensor> inputs = *inputs_;

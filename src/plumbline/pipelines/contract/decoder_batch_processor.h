@@ -95,9 +95,10 @@ class DecoderBatchProcessor {
       std::span<const ReplicaBatch> replica_batches, const KvCacheInputs* kv_cache_inputs = nullptr,
       int64_t return_n_logits = 1, const BroughtInputs& brought = {});
 
-  // MapOutputs of this deployment.
-  Result<ModelOutputs> process_outputs(const InputTree<InputTensor>& outputs) const {
-    return MapOutputs(outputs, runtime_, output_names);
+  // MapOutputs of this deployment; valid until the next call. Allocates nothing once it has seen outputs of
+  // these names.
+  Result<const ModelOutputs*> process_outputs(const InputTree<InputTensor>& outputs) {
+    return mapper_.Map(outputs, runtime_, output_names);
   }
   Result<ModelOutputs> process_outputs(std::span<const InputTensor> outputs) const {
     return MapOutputs(outputs, runtime_);
@@ -137,6 +138,7 @@ class DecoderBatchProcessor {
   bool limits_known_ = false;
   DimSizes largest_;
   FlatBatch flat_;
+  OutputMapper mapper_;
 };
 
 }  // namespace plumbline

@@ -66,6 +66,30 @@ Status CheckLogits(const ModelOutputs& outputs, ReturnLogits mode, bool may_omit
   return {};
 }
 
+Status CheckNamedHidden(const InputTree<InputTensor>& got, std::span<const std::string> want) {
+  for (size_t i = 0; i < std::max(got.leaves.size(), want.size()); ++i) {
+    if (i >= want.size() || i >= got.leaves.size() || got.leaves[i].path != want[i]) {
+      return InvalidInput("hidden_states: got {}, want {} (process_outputs)",
+                          i < got.leaves.size() ? got.leaves[i].path : "none",
+                          i < want.size() ? want[i] : "none");
+    }
+    RETURN_IF_ERROR(CheckTensor(want[i], got.leaves[i].value, DType::kF32, 2));
+  }
+  return {};
+}
+
+Status CheckExtra(const InputTree<InputTensor>& got, std::span<const OutputType> want) {
+  for (const OutputType& type : want) {
+    const InputTensor* tensor = got.Find(type.name);
+    if (tensor == nullptr) {
+      return InvalidInput("{}: got no output, want the one that the decoder declares (process_outputs)",
+                          type.name);
+    }
+    RETURN_IF_ERROR(CheckTensor(type.name, *tensor, type.dtype, type.rank));
+  }
+  return {};
+}
+
 Status CheckHidden(size_t got, const BatchProcessorRuntime& runtime) {
   const size_t devices = runtime.devices.size();
   const auto refuse = [got](const auto& want) {
@@ -91,9 +115,25 @@ Status CheckHidden(size_t got, const BatchProcessorRuntime& runtime) {
   return {};
 }
 
-Result<ModelOutputs> MapBoundary(const InputTree<InputTensor>& outputs) {
-  ModelOutputs mapped;
-  mapped.stage_boundary.emplace();
+// A tree that is filled anew in the memory of its last leaves.
+class Refill {
+ public:
+  explicit Refill(InputTree<InputTensor>& tree) : tree_(tree) {}
+  void Add(std::string_view path, const InputTensor& tensor) {
+    if (count_ == tree_.leaves.size()) tree_.leaves.emplace_back();
+    tree_.leaves[count_].path.assign(path);
+    tree_.leaves[count_++].value = tensor;
+  }
+  void Done() { tree_.leaves.resize(count_); }
+
+ private:
+  InputTree<InputTensor>& tree_;
+  size_t count_ = 0;
+};
+
+Status MapBoundary(const InputTree<InputTensor>& outputs, ModelOutputs& mapped) {
+  if (!mapped.stage_boundary.has_value()) mapped.stage_boundary.emplace();
+  Refill boundary(*mapped.stage_boundary);
   for (const auto& leaf : outputs.leaves) {
     const std::optional<std::string_view> below = Below(leaf.path, kBoundary);
     if (!below.has_value() || below->empty()) {
@@ -101,12 +141,14 @@ Result<ModelOutputs> MapBoundary(const InputTree<InputTensor>& outputs) {
           "{}: got an output, want stage_boundary/... alone before the last stage (process_outputs)",
           leaf.path);
     }
-    mapped.stage_boundary->Add(std::string(*below), leaf.value);
+    boundary.Add(*below, leaf.value);
   }
-  return mapped;
+  boundary.Done();
+  return {};
 }
 
-Status Take(const InputTree<InputTensor>::Leaf& leaf, const OutputNames& names, ModelOutputs& mapped) {
+Status Take(const InputTree<InputTensor>::Leaf& leaf, const OutputNames& names, ModelOutputs& mapped,
+            Refill& hidden, Refill& extra) {
   const auto& [path, tensor] = leaf;
   if (path == "next_token_logits") {
     mapped.next_token_logits = tensor;
@@ -115,10 +157,9 @@ Status Take(const InputTree<InputTensor>::Leaf& leaf, const OutputNames& names, 
   } else if (path == "logit_offsets") {
     mapped.logit_offsets = tensor;
   } else if (const auto below = Below(path, kHidden); below.has_value()) {
-    mapped.hidden_states.Add(std::string(*below), tensor);
-  } else if (std::any_of(names.extra.begin(), names.extra.end(),
-                         [&path = path](const std::string& name) { return Below(path, name).has_value(); })) {
-    mapped.extra.Add(path, tensor);
+    hidden.Add(*below, tensor);
+  } else if (std::ranges::find(names.extra, path, &OutputType::name) != names.extra.end()) {
+    extra.Add(path, tensor);
   } else if (Below(path, kBoundary).has_value()) {
     return InvalidInput("{}: got a stage boundary, want none from the last stage (process_outputs)", path);
   } else {
@@ -127,18 +168,46 @@ Status Take(const InputTree<InputTensor>::Leaf& leaf, const OutputNames& names, 
   return {};
 }
 
+// Of outputs whose names make a tree.
+Status MapInto(const InputTree<InputTensor>& outputs, const BatchProcessorRuntime& runtime,
+               const OutputNames& names, ModelOutputs& mapped) {
+  if (!runtime.is_last_stage) return MapBoundary(outputs, mapped);
+  mapped.logits.reset();
+  mapped.next_token_logits.reset();
+  mapped.logit_offsets.reset();
+  Refill hidden(mapped.hidden_states), extra(mapped.extra);
+  for (const auto& leaf : outputs.leaves) RETURN_IF_ERROR(Take(leaf, names, mapped, hidden, extra));
+  hidden.Done();
+  extra.Done();
+  RETURN_IF_ERROR(CheckLogits(mapped, runtime.return_logits, names.may_omit_logits));
+  RETURN_IF_ERROR(names.hidden_states.empty() ? CheckHidden(mapped.hidden_states.leaves.size(), runtime)
+                                              : CheckNamedHidden(mapped.hidden_states, names.hidden_states));
+  RETURN_IF_ERROR(CheckExtra(mapped.extra, names.extra));
+  if (!mapped.logits.has_value()) mapped.logits = mapped.next_token_logits;
+  return {};
+}
+
 }  // namespace
 
 Result<ModelOutputs> MapOutputs(const InputTree<InputTensor>& outputs, const BatchProcessorRuntime& runtime,
                                 const OutputNames& names) {
   RETURN_IF_ERROR(CheckTree(outputs, "process_outputs"));
-  if (!runtime.is_last_stage) return MapBoundary(outputs);
   ModelOutputs mapped;
-  for (const auto& leaf : outputs.leaves) RETURN_IF_ERROR(Take(leaf, names, mapped));
-  RETURN_IF_ERROR(CheckLogits(mapped, runtime.return_logits, names.may_omit_logits));
-  RETURN_IF_ERROR(CheckHidden(mapped.hidden_states.leaves.size(), runtime));
-  if (!mapped.logits.has_value()) mapped.logits = mapped.next_token_logits;
+  RETURN_IF_ERROR(MapInto(outputs, runtime, names, mapped));
   return mapped;
+}
+
+Result<const ModelOutputs*> OutputMapper::Map(const InputTree<InputTensor>& outputs,
+                                              const BatchProcessorRuntime& runtime,
+                                              const OutputNames& names) {
+  const bool known = std::ranges::equal(outputs.leaves, checked_, {}, &InputTree<InputTensor>::Leaf::path);
+  if (!known) {
+    checked_.clear();
+    RETURN_IF_ERROR(CheckTree(outputs, "process_outputs"));
+    for (const auto& leaf : outputs.leaves) checked_.push_back(leaf.path);
+  }
+  RETURN_IF_ERROR(MapInto(outputs, runtime, names, mapped_));
+  return &mapped_;
 }
 
 Result<ModelOutputs> MapOutputs(std::span<const InputTensor> outputs, const BatchProcessorRuntime& runtime) {

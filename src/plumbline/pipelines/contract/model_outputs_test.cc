@@ -71,12 +71,53 @@ TEST_F(ModelOutputsTest, NamesDecideAndNotTheOrder) {
   outputs.Add("logit_offsets", narrow_);
   outputs.Add("logits", logits_);
   outputs.Add("next_token_logits", next_);
-  const auto mapped = MapOutputs(outputs, runtime_, {.extra = {"max_logits"}});
+  const auto mapped = MapOutputs(outputs, runtime_, {.extra = {{"max_logits", DType::kF32, 2}}});
   ASSERT_TRUE(mapped.has_value()) << mapped.error().message;
   EXPECT_NE(mapped->hidden_states.Find("device1/layer3"), nullptr);
   EXPECT_NE(mapped->extra.Find("max_logits"), nullptr);
   EXPECT_EQ(Fault(outputs),
             "max_logits: got an output of this name, want one of the contract's (process_outputs)");
+}
+
+// Steps of a decoder that registers hidden states and outputs of its own, into one record.
+TEST_F(ModelOutputsTest, RegisteredOutputsAreHeldToTheirNamesAndTypes) {
+  runtime_.return_hidden_states = ReturnHiddenStates::kAll;
+  const OutputNames names{.extra = {{"scores/ranks", DType::kI64, 1}},
+                          .hidden_states = {"scored/replica0", "sampled/replica0", "silent/replica0"}};
+  InputTree<InputTensor> outputs;
+  outputs.Add("next_token_logits", next_);
+  for (const std::string& name : names.hidden_states) outputs.Add("hidden_states/" + name, hidden_);
+  outputs.Add("scores/ranks", wide_);
+  OutputMapper mapper;
+  const auto fault = [&] {
+    const auto mapped = mapper.Map(outputs, runtime_, names);
+    return mapped.has_value() ? "" : mapped.error().message;
+  };
+  for (int step = 0; step < 3; ++step) {
+    outputs.leaves[2].value = tensors_.Make(DType::kF32, {step, 8}, DeviceRef::Host());
+    const auto mapped = mapper.Map(outputs, runtime_, names);
+    ASSERT_TRUE(mapped.has_value()) << mapped.error().message;
+    EXPECT_EQ((*mapped)->hidden_states.leaves.size(), 3u);
+    EXPECT_EQ(*(*mapped)->hidden_states.Find("sampled/replica0"), outputs.leaves[2].value);
+    EXPECT_EQ(*(*mapped)->extra.Find("scores/ranks"), wide_);
+    EXPECT_EQ((*mapped)->logits, next_);
+  }
+  const InputTree<InputTensor> right = outputs;
+  outputs.leaves[4].value = narrow_;
+  EXPECT_EQ(fault(), "scores/ranks: got dtype u32, want i64 (process_outputs)");
+  outputs.leaves.pop_back();
+  EXPECT_EQ(fault(), "scores/ranks: got no output, want the one that the decoder declares (process_outputs)");
+  outputs = right;
+  outputs.leaves.erase(outputs.leaves.begin() + 2);
+  EXPECT_EQ(fault(), "hidden_states: got silent/replica0, want sampled/replica0 (process_outputs)");
+  outputs = right;
+  outputs.leaves[3].value = wide_;
+  EXPECT_EQ(fault(), "silent/replica0: got dtype i64, want f32 (process_outputs)");
+  outputs.leaves[3].path = outputs.leaves[2].path;
+  EXPECT_EQ(fault(),
+            "input tree: got leaf hidden_states/sampled/replica0 twice, want each once (process_outputs)");
+  outputs = right;
+  EXPECT_EQ(fault(), "");
 }
 
 TEST_F(ModelOutputsTest, AStageBoundaryComesBackAsItIs) {
