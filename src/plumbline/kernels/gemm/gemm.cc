@@ -171,7 +171,7 @@ GemmShape ShapeOf(const PackedActivations& x, int64_t rows, PanelForm form) {
 }
 
 // Grows, never shrinks.
-Status Reserve(Buffer& buffer, int64_t bytes) {
+Status Grow(Buffer& buffer, int64_t bytes) {
   if (buffer.bytes() >= bytes) return {};
   buffer = Buffer();
   ASSIGN_OR_RETURN(buffer, Buffer::Allocate(bytes));
@@ -180,14 +180,19 @@ Status Reserve(Buffer& buffer, int64_t bytes) {
 
 }  // namespace
 
+Status PackedActivations::Reserve(const KernelContext& context, int64_t values, int64_t k) {
+  RETURN_IF_ERROR(Grow(buffer_, values * static_cast<int64_t>(sizeof(uint32_t))));
+  return Grow(scratch_, context.pool.threads() * ScratchBytes(k));
+}
+
 Status PackedActivations::Pack(const KernelContext& context, MatrixView<const float> x, Compute compute) {
   m_ = x.rows;
   k_ = x.cols;
   compute_ = compute;
   isa_ = context.isa;
   const int64_t row_words = RowWords(isa_, compute, k_);
-  RETURN_IF_ERROR(Reserve(buffer_, m_ * row_words * static_cast<int64_t>(sizeof(uint32_t))));
-  RETURN_IF_ERROR(Reserve(scratch_, context.pool.threads() * ScratchBytes(k_)));
+  RETURN_IF_ERROR(Grow(buffer_, m_ * row_words * static_cast<int64_t>(sizeof(uint32_t))));
+  RETURN_IF_ERROR(Grow(scratch_, context.pool.threads() * ScratchBytes(k_)));
   if (m_ == 0 || k_ == 0) return {};
 
   const ActivationKernels& kernels = KernelsOf(isa_).activations;
@@ -252,7 +257,7 @@ void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t r
   PLUMBLINE_CHECK(row_begin >= 0 && row_end <= x.m() && col_begin % kPanel == 0 && col_end <= weight.n());
   if (row_begin >= row_end || col_begin >= col_end) return;
   const TilePlan tile = ChooseTile(ShapeOf(x, row_end - row_begin, FormOf(x, weight)));
-  if (tile.in_scratch) PLUMBLINE_CHECK(Reserve(scratch.panel, ScratchBytes(x.k())).has_value());
+  if (tile.in_scratch) PLUMBLINE_CHECK(Grow(scratch.panel, ScratchBytes(x.k())).has_value());
   BlockRunner(x, weight, tile, scratch.panel.data())
       .Run(row_begin, row_end, col_begin, col_end, y, nullptr, false);
 }

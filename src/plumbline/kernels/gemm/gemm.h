@@ -24,6 +24,9 @@ class PackedActivations {
   // x [m, k] float32, any alignment. Fails only where the system has no memory.
   Status Pack(const KernelContext& context, MatrixView<const float> x, Compute compute);
 
+  // So that no Pack of at most `values` numbers (m times even k), of at most `k` columns, needs memory.
+  Status Reserve(const KernelContext& context, int64_t values, int64_t k);
+
   int64_t m() const { return m_; }
   int64_t k() const { return k_; }
   Compute compute() const { return compute_; }
