@@ -94,8 +94,10 @@ void ExpectNoAllocations(const Runtime& runtime, ReturnHiddenStates hidden_state
   EXPECT_GE(heard, kCleanPasses * std::ssize(kinds) * degrees.pp);
 }
 
-TEST(RuntimeAllocationTest, AfterWarmUpAStepAllocatesNothingOnAnyRank) {
-  const std::string model = std::string(PLUMBLINE_SOURCE_DIR) + "/tests/golden/models/llama3";
+class RuntimeAllocationTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(RuntimeAllocationTest, AfterWarmUpAStepAllocatesNothingOnAnyRank) {
+  const std::string model = std::string(PLUMBLINE_SOURCE_DIR) + "/tests/golden/models/" + GetParam();
   for (const ParallelDegrees& degrees :
        {ParallelDegrees{}, {.tp = 2}, {.dp = 2}, {.pp = 2}, {.cp = 2}, {.tp = 2, .dp = 2}}) {
     SCOPED_TRACE(fmt::format("tp {} dp {} pp {} cp {}", degrees.tp, degrees.dp, degrees.pp, degrees.cp));
@@ -108,6 +110,9 @@ TEST(RuntimeAllocationTest, AfterWarmUpAStepAllocatesNothingOnAnyRank) {
       ExpectNoAllocations(**runtime, hidden_states);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Models, RuntimeAllocationTest, testing::Values("llama3", "qwen3_moe"),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace plumbline

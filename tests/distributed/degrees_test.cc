@@ -68,13 +68,14 @@ TEST_P(Degrees, EveryProductGivesOneRanksBits) {
 }
 
 // Two KV heads of four query heads (several ranks share one), one KV head, as many as query heads;
-// K-quantised weights whose leaves no head falls between.
+// K-quantised weights whose leaves no head falls between; experts narrower than a leaf, and of two.
 INSTANTIATE_TEST_SUITE_P(
     Models, Degrees,
     testing::Values(Subject{"llama3", Compute::kBf16, 8}, Subject{"qwen3", Compute::kF32, 6},
                     Subject{"smollm2", Compute::kBf16, 6}, Subject{"llama2", Compute::kBf16, 4},
                     Subject{"mistral", Compute::kBf16, 4},
-                    Subject{"gguf_llama_k/model.gguf", Compute::kBf16, 4}),
+                    Subject{"gguf_llama_k/model.gguf", Compute::kBf16, 4},
+                    Subject{"qwen3_moe", Compute::kF32, 6}, Subject{"mixtral", Compute::kBf16, 4}),
     [](const auto& info) { return info.param.model.substr(0, info.param.model.find('/')); });
 
 }  // namespace

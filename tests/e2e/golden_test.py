@@ -18,7 +18,7 @@ def sequence(golden, index):
 class TinyModels(unittest.TestCase):
     def test_every_folder(self):
         folders = sorted(path.parent.name for path in cli.GOLDEN.glob("*/golden.safetensors"))
-        self.assertGreaterEqual(len(folders), 13)
+        self.assertGreaterEqual(len(folders), 18)
         for name in folders:
             with self.subTest(name):
                 self.check(name)

@@ -61,7 +61,10 @@ def main():
         if name in tiny_models.HF_MODELS:
             config, dtype, shards, add_bos = tiny_models.HF_MODELS[name]
             tokenizer = tiny_tokenizer.make(tiny_models.TOKENIZER_VOCAB, add_bos)
-            tiny_models.save_hf(folder, config, tiny_models.random_weights(config, seed), dtype, shards)
+            weights = tiny_models.random_weights(config, seed)
+            if not name.endswith("_fused"):
+                weights = tiny_models.separate_experts(config, weights)
+            tiny_models.save_hf(folder, config, weights, dtype, shards)
             tiny_tokenizer.save_json(tokenizer, folder / "tokenizer.json")
             model = tiny_models.load_hf(folder)
         else:

@@ -41,6 +41,8 @@ def run(model, tokens):
     ids = torch.tensor([tokens])
     with torch.no_grad():
         model.set_attn_implementation("eager")
+        if hasattr(model.config, "num_experts_per_tok"):
+            model.set_experts_implementation("eager")
         eager = model(ids, use_cache=False).logits[0]
         layers.clear(), final.clear(), PROBE.max_logits.clear()
         model.set_attn_implementation("max_logit_probe")

@@ -17,8 +17,16 @@ NAMES = {  # GGUF -> transformers
     "attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj", "ffn_gate_inp": "mlp.gate",
+    "ffn_down_exps": "mlp.experts.down_proj"}
 TO_GGUF = {value: key for key, value in NAMES.items()}
+
+
+ARCHITECTURES = {"mixtral": "llama", "qwen3_moe": "qwen3moe"}  # where it is not the model type
+
+
+def architecture(config):
+    return ARCHITECTURES.get(config["model_type"], config["model_type"])
 
 
 @dataclasses.dataclass
@@ -47,10 +55,20 @@ GGUF_MODELS = {
         tiny_models.llama(hidden_size=256, intermediate_size=256, num_hidden_layers=1),
         {"token_embd": Type.Q6_K, "output": Type.Q4_K, "attn_q": Type.Q4_K, "attn_k": Type.Q5_K, "attn_v": Type.Q6_K,
          "attn_output": Type.Q5_K, "ffn_gate": Type.Q4_K, "ffn_up": Type.Q5_K, "ffn_down": Type.Q6_K}),
+    "gguf_mixtral": GgufModel(
+        tiny_models.mixtral(hidden_size=64, intermediate_size=96),
+        {"ffn_gate_exps": Type.Q8_0, "ffn_up_exps": Type.Q4_0, "ffn_down_exps": Type.Q4_1, "ffn_gate_inp": Type.F32,
+         "": Type.F16}, add_bos=True),
+    "gguf_qwen3moe": GgufModel(
+        tiny_models.qwen3_moe(hidden_size=64, moe_intermediate_size=32, head_dim=24, num_experts=6,
+                              num_experts_per_tok=2, tie_word_embeddings=True),
+        {"token_embd": Type.F16, "ffn_gate_inp": Type.F32, "": Type.Q8_0}),
 }
 
 
 def gguf_name(name):
+    if ".mlp.experts." in name and not name.endswith(".weight"):
+        name += ".weight"
     body, _, kind = name.rpartition(".")
     if body in TO_GGUF:
         return TO_GGUF[body], f"{TO_GGUF[body]}.{kind}"
@@ -63,7 +81,19 @@ def hf_name(name):
     if not body.startswith("blk."):
         return f"{NAMES[body]}.{kind}"
     _, layer, rest = body.split(".", 2)
+    if rest == "ffn_down_exps":
+        return f"model.layers.{layer}.{NAMES[rest]}"  # transformers' stacks have no ".weight"
     return f"model.layers.{layer}.{NAMES[rest]}.{kind}"
+
+
+def gguf_tensors(name, value):
+    """(GGUF tensor, its full name, values): gate_proj and up_proj of the experts are two stacks."""
+    if not name.endswith("experts.gate_up_proj"):
+        yield *gguf_name(name), value.numpy()
+        return
+    layer = name.split(".")[2]
+    for tensor, part in zip(("ffn_gate_exps", "ffn_up_exps"), value.chunk(2, dim=1)):
+        yield tensor, f"blk.{layer}.{tensor}.weight", part.numpy()
 
 
 def permute(rows, heads):
@@ -76,7 +106,7 @@ def unpermute(rows, heads):
 
 
 def permuted_heads(config, tensor):
-    if config["model_type"] != "llama":
+    if architecture(config) != "llama":
         return None
     return {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}.get(tensor)
 
@@ -125,7 +155,12 @@ def write_metadata(writer, config):
     if "head_dim" in config:
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
-    if config["model_type"] == "llama":
+    if "num_experts_per_tok" in config:
+        writer.add_expert_count(config.get("num_experts") or config["num_local_experts"])
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if architecture(config) == "llama":
         writer.add_vocab_size(config["vocab_size"])
         writer.add_rope_dimension_count(config["hidden_size"] // config["num_attention_heads"])
     scaling = config.get("rope_scaling", {})
@@ -152,20 +187,19 @@ def save(folder, model, tokenizer, seed):
     folder.mkdir(parents=True, exist_ok=True)
     config = model.config
     generator = np.random.default_rng(seed)
-    writer = gguf.GGUFWriter(folder / "model.gguf", config["model_type"])
+    writer = gguf.GGUFWriter(folder / "model.gguf", architecture(config))
     write_metadata(writer, config)
     write_tokenizer(writer, tokenizer, config["vocab_size"], model.add_bos)
     if config.get("rope_scaling", {}).get("rope_type") == "llama3":
         writer.add_tensor("rope_freqs.weight", rope_factors(config))
     for name, value in tiny_models.random_weights(config, seed).items():
-        tensor, full_name = gguf_name(name)
-        rows = value.numpy()
-        kind = model.types.get(tensor, model.types.get("", Type.F32)) if rows.ndim == 2 else Type.F32
-        if permuted_heads(config, tensor):
-            rows = permute(rows, permuted_heads(config, tensor))
-        data = (random_k_blocks(rows.shape, kind, generator) if kind.name.endswith("_K")
-                else gguf.quantize(np.ascontiguousarray(rows), kind))
-        writer.add_tensor(full_name, data, raw_dtype=kind)
+        for tensor, full_name, rows in gguf_tensors(name, value):
+            kind = model.types.get(tensor, model.types.get("", Type.F32)) if rows.ndim >= 2 else Type.F32
+            if permuted_heads(config, tensor):
+                rows = permute(rows, permuted_heads(config, tensor))
+            data = (random_k_blocks(rows.shape, kind, generator) if kind.name.endswith("_K")
+                    else gguf.quantize(np.ascontiguousarray(rows), kind))
+            writer.add_tensor(full_name, data, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -174,13 +208,20 @@ def save(folder, model, tokenizer, seed):
 
 def load_dequantized(path, config):
     """The transformers model of `config` with the file's weights, dequantised to float32 by gguf."""
-    weights = {}
+    weights, stacks = {}, {}
     for tensor in gguf.GGUFReader(path).tensors:
         if tensor.name == "rope_freqs.weight":
             continue
         values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        if tensor.name.endswith(("ffn_gate_exps.weight", "ffn_up_exps.weight")):
+            stacks[tensor.name] = torch.from_numpy(values.copy())
+            continue
         heads = permuted_heads(config, tensor.name.split(".")[-2]) if tensor.name.endswith("weight") else None
         weights[hf_name(tensor.name)] = torch.from_numpy(unpermute(values, heads) if heads else values.copy())
+    for name, gate in stacks.items():
+        if "ffn_gate_exps" in name:
+            weights[f"model.layers.{name.split('.')[1]}.mlp.experts.gate_up_proj"] = torch.cat(
+                [gate, stacks[name.replace("gate", "up")]], dim=1)
     if config["tie_word_embeddings"]:
         weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), dtype=torch.float32)

@@ -24,6 +24,17 @@ def qwen(version, **changes):
     return llama(architectures=[f"{name}ForCausalLM"], model_type=name.lower(), rms_norm_eps=1e-6) | changes
 
 
+def mixtral(**changes):
+    return llama(architectures=["MixtralForCausalLM"], model_type="mixtral", num_local_experts=4,
+                 num_experts_per_tok=2, sliding_window=None) | changes
+
+
+def qwen3_moe(**changes):
+    return qwen(3, architectures=["Qwen3MoeForCausalLM"], model_type="qwen3_moe", head_dim=20, num_experts=9,
+                num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=True, decoder_sparse_step=1,
+                mlp_only_layers=[]) | changes
+
+
 LLAMA3_ROPE = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                "original_max_position_embeddings": 64}
 YARN_ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
@@ -44,6 +55,11 @@ HF_MODELS = {
     "qwen25_yarn": ({k: v for k, v in qwen(2, vocab_size=341, max_position_embeddings=256).items() if k != "rope_theta"}
                     | {"rope_parameters": YARN_ROPE | {"rope_theta": 1000000.0}}, "BF16", 1, False),
     "qwen3": (qwen(3, head_dim=20, tie_word_embeddings=True, rope_theta=1000000.0), "F16", 1, False),
+    # Experts wide enough for two leaves of down_proj, so that ranks share them.
+    "mixtral": (mixtral(hidden_size=40, intermediate_size=264, num_attention_heads=2), "F16", 1, True),
+    "qwen3_moe": (qwen3_moe(num_hidden_layers=3, mlp_only_layers=[1]), "BF16", 1, False),
+    "qwen3_moe_fused": (qwen3_moe(num_hidden_layers=4, decoder_sparse_step=2, norm_topk_prob=False,
+                                  tie_word_embeddings=True), "BF16", 1, False),
 }
 
 
@@ -59,11 +75,30 @@ def random_weights(config, seed):
         elif value.dim() == 1:
             weights[name] = (1.6 if name.endswith(("q_norm.weight", "k_norm.weight")) else 1.0) + 0.25 * noise
         else:
-            gain = {"q_proj": 1.5, "k_proj": 1.5, "lm_head": 2.0, "embed_tokens": 2.0}.get(name.split(".")[-2], 1.0)
-            weights[name] = gain / math.sqrt(value.shape[1]) * noise
+            gain = {"q_proj": 1.5, "k_proj": 1.5, "lm_head": 2.0, "embed_tokens": 2.0, "gate": 2.0}.get(
+                name.split(".")[-2], 1.0)
+            weights[name] = gain / math.sqrt(value.shape[-1]) * noise
     if config["tie_word_embeddings"]:
         del weights["lm_head.weight"]
     return weights
+
+
+def separate_experts(config, weights):
+    """The names and matrices that checkpoints have, of the stacks that transformers 5 has in memory (and writes with
+    save_original_format=False)."""
+    module, names = ("block_sparse_moe", ("w1", "w3", "w2")) if config["model_type"] == "mixtral" else (
+        "mlp", ("gate_proj", "up_proj", "down_proj"))
+    separate = {}
+    for name, value in weights.items():
+        prefix, _, stack = name.partition(".mlp.experts.")
+        if not stack:
+            separate[name.replace(".mlp.gate.", f".{module}.gate.")] = value
+            continue
+        parts = zip(names[:2], value.chunk(2, dim=1)) if stack == "gate_up_proj" else [(names[2], value)]
+        for projection, matrices in parts:
+            for index, matrix in enumerate(matrices):
+                separate[f"{prefix}.{module}.experts.{index}.{projection}.weight"] = matrix
+    return separate
 
 
 def save_hf(folder, config, weights, dtype, shards):

@@ -2,16 +2,20 @@
 
 #include <string>
 
+#include "plumbline/models/expert_config.h"
 #include "plumbline/models/families.h"
 
 namespace plumbline {
 namespace {
 
 constexpr Architecture kArchitectures[] = {
-    {"llama", ConfigureLlama},      // Llama 2, 3.x, SmolLM2
-    {"mistral", ConfigureMistral},  // Mistral
-    {"qwen2", ConfigureQwen2},      // Qwen2, Qwen2.5
-    {"qwen3", ConfigureQwen3},      // Qwen3
+    {"llama", ConfigureLlama},         // Llama 2, 3.x, SmolLM2
+    {"mistral", ConfigureMistral},     // Mistral
+    {"mixtral", ConfigureMixtral},     // Mixtral
+    {"qwen2", ConfigureQwen2},         // Qwen2, Qwen2.5
+    {"qwen3", ConfigureQwen3},         // Qwen3
+    {"qwen3_moe", ConfigureQwen3Moe},  // Qwen3-MoE
+    {"qwen3moe", ConfigureQwen3Moe},   // the same in GGUF
 };
 
 }  // namespace
@@ -25,6 +29,11 @@ Result<DecoderConfig> ReadDecoderConfig(const ModelSource& source) {
     if (architecture.name == type) {
       ASSIGN_OR_RETURN(DecoderConfig config, architecture.configure(source));
       config.architecture = architecture.name;
+      ASSIGN_OR_RETURN(const int64_t experts, ReadExpertCount(source));
+      if (experts > 0 && config.experts.count == 0) {
+        return InvalidInput("num_experts: got {}, want a dense decoder ({})", experts,
+                            source.checkpoint().path());
+      }
       return config;
     }
     known += known.empty() ? "" : ", ";

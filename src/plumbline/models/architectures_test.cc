@@ -90,6 +90,51 @@ TEST_F(ArchitecturesTest, SlidingWindowsFollowTheReferencesDefaults) {
             (W{9, 0, 9}));
 }
 
+TEST_F(ArchitecturesTest, ExpertsAndSparseLayers) {
+  const json experts = {{"num_local_experts", 8}, {"num_experts_per_tok", 2}};
+  json mixtral = experts;
+  mixtral["model_type"] = "mixtral";
+  const DecoderConfig m = Read(mixtral).value();
+  EXPECT_EQ(m.experts.count, 8);
+  EXPECT_EQ(m.experts.per_token, 2);
+  EXPECT_EQ(m.experts.intermediate, 128);
+  EXPECT_TRUE(m.experts.normalize);
+  EXPECT_EQ(m.rope_theta, 1e6);
+  EXPECT_EQ(m.sparse, (std::vector<uint8_t>{1, 1, 1}));
+  EXPECT_FALSE(m.AnyDense());
+
+  json qwen = {{"model_type", "qwen3_moe"},   {"num_experts", 8},         {"num_experts_per_tok", 3},
+               {"moe_intermediate_size", 24}, {"decoder_sparse_step", 1}, {"mlp_only_layers", {1}}};
+  const DecoderConfig q = Read(qwen).value();
+  EXPECT_TRUE(q.qk_norm);
+  EXPECT_EQ(q.experts.count, 8);
+  EXPECT_EQ(q.experts.intermediate, 24);
+  EXPECT_FALSE(q.experts.normalize);
+  EXPECT_EQ(q.sparse, (std::vector<uint8_t>{1, 0, 1}));
+  EXPECT_TRUE(q.AnyDense());
+  EXPECT_TRUE(q.Sparse(0) && !q.Sparse(1));
+  qwen.merge_patch({{"decoder_sparse_step", 2}, {"norm_topk_prob", true}, {"mlp_only_layers", nullptr}});
+  EXPECT_EQ(Read(qwen).value().sparse, (std::vector<uint8_t>{0, 1, 0}));
+  EXPECT_TRUE(Read(qwen).value().experts.normalize);
+  EXPECT_EQ(Read(qwen).value().window, std::vector<int32_t>(3, 0));
+  qwen.merge_patch({{"use_sliding_window", true}, {"sliding_window", 9}});
+  EXPECT_EQ(Read(qwen).value().window, std::vector<int32_t>(3, 9));
+
+  for (const json& bad : std::vector<json>{{{"num_experts_per_tok", 9}},
+                                           {{"num_experts_per_tok", 0}},
+                                           {{"num_experts", 0}},
+                                           {{"num_experts", 1 << 20}},
+                                           {{"moe_intermediate_size", -1}},
+                                           {{"decoder_sparse_step", 0}},
+                                           {{"mlp_only_layers", {3}}},
+                                           {{"mlp_only_layers", "1"}}}) {
+    json changed = qwen;
+    changed.merge_patch(bad);
+    EXPECT_NE(ErrorOf(changed), "accepted") << bad;
+  }
+  EXPECT_NE(ErrorOf(experts).find("num_experts: got 8, want a dense decoder"), std::string::npos);
+}
+
 TEST_F(ArchitecturesTest, RopeScalingInBothSpellings) {
   const json llama3 = {{"rope_type", "llama3"},
                        {"factor", 8.0},
@@ -108,7 +153,8 @@ TEST_F(ArchitecturesTest, RopeScalingInBothSpellings) {
 }
 
 TEST_F(ArchitecturesTest, RefusesWhatItCannotRunExactly) {
-  EXPECT_NE(ErrorOf({{"model_type", "mamba"}}).find("got 'mamba', want one of llama, mistral, qwen2, qwen3"),
+  EXPECT_NE(ErrorOf({{"model_type", "mamba"}})
+                .find("got 'mamba', want one of llama, mistral, mixtral, qwen2, qwen3"),
             std::string::npos);
   EXPECT_NE(ErrorOf({{"num_key_value_heads", 3}}).find("num_key_value_heads: got 3"), std::string::npos);
   EXPECT_NE(ErrorOf({{"head_dim", 15}}).find("head_dim: got 15"), std::string::npos);

@@ -114,11 +114,6 @@ Result<DecoderConfig> ReadCommonConfig(const ModelSource& source) {
     return InvalidInput("quantization_config: got one, want plain F32, F16 or BF16 weights ({})",
                         source.checkpoint().path());
   }
-  ASSIGN_OR_RETURN(const int64_t experts, source.IntOr("num_local_experts", 0));
-  if (experts > 0) {
-    return InvalidInput("num_local_experts: got {}, want a dense decoder ({})", experts,
-                        source.checkpoint().path());
-  }
   RETURN_IF_ERROR(ReadSizes(source, c));
   RETURN_IF_ERROR(ReadVocab(source, c));
   RETURN_IF_ERROR(ReadRope(source, c));

@@ -9,7 +9,9 @@ namespace plumbline {
 
 Result<DecoderConfig> ConfigureLlama(const ModelSource& source);
 Result<DecoderConfig> ConfigureMistral(const ModelSource& source);
+Result<DecoderConfig> ConfigureMixtral(const ModelSource& source);
 Result<DecoderConfig> ConfigureQwen2(const ModelSource& source);
 Result<DecoderConfig> ConfigureQwen3(const ModelSource& source);
+Result<DecoderConfig> ConfigureQwen3Moe(const ModelSource& source);
 
 }  // namespace plumbline

@@ -8,6 +8,7 @@
 
 #include "plumbline/kernels/dequant/dequant.h"
 #include "plumbline/models/architectures.h"
+#include "plumbline/models/expert_tensors.h"
 #include "plumbline/nn/leaf.h"
 
 namespace plumbline {
@@ -26,19 +27,21 @@ std::string LayerName(int64_t layer, std::string_view module) {
   return fmt::format("model.layers.{}.{}", layer, module);
 }
 
-// q, k, v, o, gate, up, down of one layer. o_proj's k is cut by KV groups when ranks share a layer, so its
-// leaves fit one group's heads.
+// q, k, v, o of one layer, and gate, up, down of a dense one (ExpertTensors has a sparse one's). o_proj's k
+// is cut by KV groups when ranks share a layer, so its leaves fit one group's heads.
 std::vector<LinearName> LayerLinears(const DecoderConfig& c, int64_t layer) {
   const int64_t group = c.heads / c.kv_heads * c.head_dim;
-  return {
+  std::vector<LinearName> linears{
       {LayerName(layer, "self_attn.q_proj"), c.QueryWidth(), c.hidden, 0, c.qkv_bias, true},
       {LayerName(layer, "self_attn.k_proj"), c.KvWidth(), c.hidden, 0, c.qkv_bias, true},
       {LayerName(layer, "self_attn.v_proj"), c.KvWidth(), c.hidden, 0, c.qkv_bias},
       {LayerName(layer, "self_attn.o_proj"), c.hidden, c.QueryWidth(), group, c.output_bias},
-      {LayerName(layer, "mlp.gate_proj"), c.intermediate, c.hidden, 0, c.mlp_bias},
-      {LayerName(layer, "mlp.up_proj"), c.intermediate, c.hidden, 0, c.mlp_bias},
-      {LayerName(layer, "mlp.down_proj"), c.hidden, c.intermediate, 0, c.mlp_bias},
   };
+  if (c.Sparse(layer)) return linears;
+  linears.push_back({LayerName(layer, "mlp.gate_proj"), c.intermediate, c.hidden, 0, c.mlp_bias});
+  linears.push_back({LayerName(layer, "mlp.up_proj"), c.intermediate, c.hidden, 0, c.mlp_bias});
+  linears.push_back({LayerName(layer, "mlp.down_proj"), c.hidden, c.intermediate, 0, c.mlp_bias});
+  return linears;
 }
 
 class Loader {
@@ -62,7 +65,11 @@ class Loader {
   Result<std::vector<float>> Vector(const std::string& name, int64_t size);
   Status LoadColumns(const LinearName& spec, const Range& rows, Linear& linear);
   Status LoadRows(const LinearName& spec, const std::vector<Range>& inputs, RowParallelLinear& linear);
+  Status PackRows(const RawTensor& raw, int64_t granule, const std::vector<Range>& inputs,
+                  RowParallelLinear& linear);
   Status LoadLayer(int64_t index, DecoderLayer& layer);
+  Result<ExpertTensors> FindExperts(int64_t layer);
+  Status LoadExperts(int64_t index, ExpertMlp& mlp);
   Status LoadLayers(Decoder& decoder);
   Status LoadTables(Decoder& decoder);
   Status LoadRope(Decoder& decoder);
@@ -138,14 +145,49 @@ Status Loader::LoadColumns(const LinearName& spec, const Range& rows, Linear& li
 // The columns of this rank, one weight a node of the reduction's tree.
 Status Loader::LoadRows(const LinearName& spec, const std::vector<Range>& inputs, RowParallelLinear& linear) {
   ASSIGN_OR_RETURN(const Found found, Find(spec));
-  const int64_t leaf = LeafLength(spec.granule, found.raw->dtype);
-  linear = RowParallelLinear::Cut(spec.k, leaf, inputs);
-  for (const Range& columns : linear.PartsOf(shard_.at.tensor)) {
-    ASSIGN_OR_RETURN(PackedWeight weight, Pack(found.raw->Columns(columns.begin, columns.end), leaf));
-    linear.parts.push_back({.k_begin = columns.begin, .weight = std::move(weight)});
-  }
+  RETURN_IF_ERROR(PackRows(*found.raw, spec.granule, inputs, linear));
   if (!spec.bias) return {};
   ASSIGN_OR_RETURN(linear.bias, Vector(spec.name + ".bias", spec.n));
+  return {};
+}
+
+Status Loader::PackRows(const RawTensor& raw, int64_t granule, const std::vector<Range>& inputs,
+                        RowParallelLinear& linear) {
+  const int64_t leaf = LeafLength(granule, raw.dtype);
+  linear = RowParallelLinear::Cut(raw.shape[1], leaf, inputs);
+  for (const Range& columns : linear.PartsOf(shard_.at.tensor)) {
+    ASSIGN_OR_RETURN(PackedWeight weight, Pack(raw.Columns(columns.begin, columns.end), leaf));
+    linear.parts.push_back({.k_begin = columns.begin, .weight = std::move(weight)});
+  }
+  return {};
+}
+
+Result<ExpertTensors> Loader::FindExperts(int64_t layer) {
+  ASSIGN_OR_RETURN(ExpertTensors tensors, ExpertTensors::Find(source_, config_, layer));
+  used_.insert(used_.end(), tensors.names.begin(), tensors.names.end());
+  return tensors;
+}
+
+Status Loader::LoadExperts(int64_t index, ExpertMlp& mlp) {
+  ASSIGN_OR_RETURN(const ExpertTensors tensors, FindExperts(index));
+  const int64_t count = config_.experts.count;
+  RETURN_IF_ERROR(LoadColumns({tensors.router, count, config_.hidden, 0, false}, {0, count}, mlp.router));
+  std::vector<Range> columns;  // what each rank brings to down_proj
+  for (int r = 0; r < options_.degrees.tp; ++r)
+    columns.push_back(ExpertIntermediateOf(config_, options_.degrees.tp, r));
+  const Range& own = columns[shard_.at.tensor];
+  const auto pack = [&](const RawTensor& raw, Linear& linear) -> Status {
+    if (own.size() == 0) return {};
+    ASSIGN_OR_RETURN(linear.weight, Pack(raw.Rows(own.begin, own.end), LeafLength(0, raw.dtype)));
+    return {};
+  };
+  mlp.experts.resize(count);
+  for (int64_t e = 0; e < count; ++e) {
+    ExpertMlp::Expert& expert = mlp.experts[e];
+    RETURN_IF_ERROR(pack(tensors.gate[e], expert.gate_proj));
+    RETURN_IF_ERROR(pack(tensors.up[e], expert.up_proj));
+    RETURN_IF_ERROR(PackRows(tensors.down[e], 0, columns, expert.down_proj));
+  }
   return {};
 }
 
@@ -171,6 +213,7 @@ Status Loader::LoadLayer(int64_t index, DecoderLayer& layer) {
   RETURN_IF_ERROR(LoadColumns(specs[1], kv, a.k_proj));
   RETURN_IF_ERROR(LoadColumns(specs[2], kv, a.v_proj));
   RETURN_IF_ERROR(LoadRows(specs[3], contexts, a.o_proj));
+  if (config_.Sparse(index)) return LoadExperts(index, layer.experts);
   RETURN_IF_ERROR(LoadColumns(specs[4], shard_.intermediate, layer.mlp.gate_proj));
   RETURN_IF_ERROR(LoadColumns(specs[5], shard_.intermediate, layer.mlp.up_proj));
   return LoadRows(specs[6], columns, layer.mlp.down_proj);
@@ -187,7 +230,10 @@ Status Loader::CheckOtherLayer(int64_t index) {
   for (const LinearName& spec : LayerLinears(config_, index)) {
     if (const auto found = Find(spec); !found) return std::unexpected(found.error());
   }
-  return {};
+  if (!config_.Sparse(index)) return {};
+  ASSIGN_OR_RETURN(const ExpertTensors tensors, FindExperts(index));
+  const auto router = Find({tensors.router, config_.experts.count, config_.hidden, 0, false});
+  return router ? Status() : std::unexpected(router.error());
 }
 
 Status Loader::LoadLayers(Decoder& decoder) {
@@ -291,6 +337,15 @@ Result<int64_t> PackedDecoderBytes(const Checkpoint& checkpoint, Compute compute
     for (LinearName& linear : LayerLinears(c, i)) linears.push_back(std::move(linear));
   }
   int64_t bytes = 0;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    if (!c.Sparse(i)) continue;
+    ASSIGN_OR_RETURN(const ExpertTensors tensors, ExpertTensors::Find(source, c, i));
+    linears.push_back({tensors.router, c.experts.count, c.hidden, 0, false});
+    for (const auto* projection : {&tensors.gate, &tensors.up, &tensors.down}) {
+      for (const RawTensor& raw : *projection)
+        bytes += PackedWeight::PackedBytes(raw.dtype, raw.shape[0], raw.shape[1], compute);
+    }
+  }
   for (const LinearName& linear : linears) {
     ASSIGN_OR_RETURN(const RawTensor* raw,
                      source.Tensor(linear.name + ".weight", std::vector<int64_t>{linear.n, linear.k}));

@@ -29,7 +29,10 @@ constexpr std::pair<std::string_view, std::string_view> kGgufKeys[] = {
     {"rope_scaling.attention_factor", "rope.scaling.attn_factor"},
     {"rope_scaling.beta_fast", "rope.scaling.yarn_beta_fast"},
     {"rope_scaling.beta_slow", "rope.scaling.yarn_beta_slow"},
-    {"num_local_experts", "expert_count"},
+    {"num_experts", "expert_count"},
+    {"num_experts_per_tok", "expert_used_count"},
+    {"moe_intermediate_size", "expert_feed_forward_length"},
+    {"norm_topk_prob", "expert_weights_norm"},
 };
 
 // Hugging Face's tensor name -> GGUF's, outside the layers and inside a layer.
@@ -40,12 +43,21 @@ constexpr std::pair<std::string_view, std::string_view> kGgufTensors[] = {
     {"rope_freqs.weight", "rope_freqs.weight"},
 };
 constexpr std::pair<std::string_view, std::string_view> kGgufLayerTensors[] = {
-    {"input_layernorm", "attn_norm"},    {"self_attn.q_proj", "attn_q"},
-    {"self_attn.k_proj", "attn_k"},      {"self_attn.v_proj", "attn_v"},
-    {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
-    {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
-    {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
+    {"input_layernorm", "attn_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"post_attention_layernorm", "ffn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
     {"mlp.down_proj", "ffn_down"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.experts.gate_proj", "ffn_gate_exps"},
+    {"mlp.experts.up_proj", "ffn_up_exps"},
+    {"mlp.experts.down_proj", "ffn_down_exps"},
 };
 constexpr std::string_view kLayerPrefix = "model.layers.";
 

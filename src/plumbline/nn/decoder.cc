@@ -33,18 +33,20 @@ int64_t Decoder::WeightBytes(bool with_layers) const {
     const GatedMlp& m = layer.mlp;
     for (const Linear* linear : {&a.q_proj, &a.k_proj, &a.v_proj, &m.gate_proj, &m.up_proj})
       bytes += Bytes(*linear);
-    bytes += a.o_proj.WeightBytes() + m.down_proj.WeightBytes();
+    bytes += a.o_proj.WeightBytes() + m.down_proj.WeightBytes() + layer.experts.WeightBytes();
   }
   return bytes;
 }
 
 WorkspaceSizes Decoder::Workspace(int64_t tokens, int64_t all_tokens) const {
   WorkspaceSizes sizes{.tokens = tokens, .all_tokens = all_tokens};
+  const auto add = [&](const RowParallelLinear& linear) {
+    sizes.sum_nodes = std::max(sizes.sum_nodes, static_cast<int64_t>(linear.parts.size()));
+    sizes.exchanges = sizes.exchanges || linear.Exchanges();
+  };
   for (const DecoderLayer& layer : *layers) {
-    for (const RowParallelLinear* linear : {&layer.attention.o_proj, &layer.mlp.down_proj}) {
-      sizes.sum_nodes = std::max(sizes.sum_nodes, static_cast<int64_t>(linear->parts.size()));
-      sizes.exchanges = sizes.exchanges || linear->Exchanges();
-    }
+    add(layer.attention.o_proj);
+    add(layer.experts.experts.empty() ? layer.mlp.down_proj : layer.experts.experts.front().down_proj);
   }
   return sizes;
 }
@@ -68,7 +70,8 @@ Status Decoder::Forward(const RankContext& rank, const KvLayout& kv, const Decod
     RETURN_IF_ERROR(layer.attention.Forward(rank, config, kv, i, config.window[number], step,
                                             ObserverOf(observers, shard, i), workspace));
     RmsNorm(context, hidden, layer.mlp_norm.data(), config.norm_eps, normed);
-    RETURN_IF_ERROR(layer.mlp.Forward(rank, config, tokens, workspace));
+    RETURN_IF_ERROR(config.Sparse(number) ? layer.experts.Forward(rank, config, tokens, workspace)
+                                          : layer.mlp.Forward(rank, config, tokens, workspace));
     if (captured < observers.layers.size() && observers.layers[captured] == number) {
       CopyRows(hidden, observers.hidden[captured++]);
     }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "plumbline/nn/expert_mlp.h"
 #include "plumbline/nn/gated_mlp.h"
 #include "plumbline/nn/lm_head.h"
 #include "plumbline/nn/self_attention.h"
@@ -16,7 +17,8 @@ namespace plumbline {
 struct DecoderLayer {
   std::vector<float> attention_norm, mlp_norm;  // [hidden]
   SelfAttention attention;
-  GatedMlp mlp;
+  GatedMlp mlp;       // of a dense layer
+  ExpertMlp experts;  // of a sparse one
 };
 
 struct Decoder {

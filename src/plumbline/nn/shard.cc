@@ -84,6 +84,10 @@ Range IntermediateOf(const DecoderConfig& config, int tp, int tensor) {
   return SplitPieces(config.intermediate, kMaxLeaf, tp, tensor);
 }
 
+Range ExpertIntermediateOf(const DecoderConfig& config, int tp, int tensor) {
+  return SplitPieces(config.experts.intermediate, kMaxLeaf, tp, tensor);
+}
+
 Range VocabOf(int64_t vocab, int stage_ranks, int stage_rank) {
   return SplitPieces(vocab, kVocabTile, stage_ranks, stage_rank);
 }
@@ -94,6 +98,7 @@ DecoderShard ShardOf(const DecoderConfig& config, const ParallelDegrees& degrees
   shard.heads = HeadsOf(config, degrees.tp, shard.at.tensor);
   shard.kv_heads = KvHeadsOf(config, degrees.tp, shard.at.tensor);
   shard.intermediate = IntermediateOf(config, degrees.tp, shard.at.tensor);
+  shard.expert_intermediate = ExpertIntermediateOf(config, degrees.tp, shard.at.tensor);
   shard.vocab = VocabOf(config.vocab, degrees.StageRanks(), shard.StageRank());
   return shard;
 }

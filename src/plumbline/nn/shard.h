@@ -59,11 +59,12 @@ Status CheckDegrees(const DecoderConfig& config, const ParallelDegrees& degrees)
 struct DecoderShard {
   ParallelDegrees degrees;
   RankCoordinates at;
-  Range layers;        // of its stage
-  Range heads;         // query heads
-  Range kv_heads;      // those its query heads read; shared with other ranks where tp > kv_heads
-  Range intermediate;  // feed-forward columns, cut at leaves of down_proj
-  Range vocab;         // rows of the embedding and the head, whole tiles, cut over all ranks of a stage
+  Range layers;               // of its stage
+  Range heads;                // query heads
+  Range kv_heads;             // those its query heads read; shared with other ranks where tp > kv_heads
+  Range intermediate;         // feed-forward columns, cut at leaves of down_proj
+  Range expert_intermediate;  // those of each expert
+  Range vocab;  // rows of the embedding and the head, whole tiles, cut over all ranks of a stage
 
   int StageRank() const { return (at.replica * degrees.cp + at.context) * degrees.tp + at.tensor; }
   bool FirstStage() const { return at.stage == 0; }
@@ -76,6 +77,7 @@ Range LayersOf(const DecoderConfig& config, const ParallelDegrees& degrees, int 
 Range HeadsOf(const DecoderConfig& config, int tp, int tensor);
 Range KvHeadsOf(const DecoderConfig& config, int tp, int tensor);
 Range IntermediateOf(const DecoderConfig& config, int tp, int tensor);
+Range ExpertIntermediateOf(const DecoderConfig& config, int tp, int tensor);
 Range VocabOf(int64_t vocab, int stage_ranks, int stage_rank);
 
 // How the k of a row-parallel weight with this leaf is cut: at `wanted` (one run a rank, in order, covering

@@ -7,6 +7,19 @@ namespace {
 
 int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 
+template <typename Matrix, typename Dense>
+void ForEachExpertArray(ExpertScratch& e, const DecoderConfig& c, const DecoderShard& shard,
+                        const WorkspaceSizes& sizes, Matrix&& matrix, Dense&& dense) {
+  const int64_t pairs = sizes.tokens * c.experts.per_token;
+  matrix(e.logits, c.experts.count);
+  matrix(e.weights, c.experts.per_token);
+  matrix(e.in, c.hidden);
+  matrix(e.gate, shard.expert_intermediate.size());
+  matrix(e.up, shard.expert_intermediate.size());
+  dense(e.out, pairs * c.hidden);
+  if (shard.degrees.tp > 1) dense(e.nodes, sizes.sum_nodes * pairs * c.hidden);
+}
+
 // Every array in the order they lie in the buffer: matrix(view, width), dense(span, floats).
 template <typename Matrix, typename Dense>
 void ForEachArray(DecoderWorkspace& w, const DecoderConfig& c, const DecoderShard& shard,
@@ -18,14 +31,17 @@ void ForEachArray(DecoderWorkspace& w, const DecoderConfig& c, const DecoderShar
   matrix(w.k, kv_width);
   matrix(w.v, kv_width);
   matrix(w.context, query_width);
-  matrix(w.gate, shard.intermediate.size());
-  matrix(w.up, shard.intermediate.size());
+  if (c.AnyDense()) {
+    matrix(w.gate, shard.intermediate.size());
+    matrix(w.up, shard.intermediate.size());
+  }
   matrix(w.cos, c.head_dim / 2);
   matrix(w.sin, c.head_dim / 2);
   if (shard.degrees.tp > 1) {
     dense(w.nodes, sizes.sum_nodes * sizes.tokens * c.hidden);
     dense(w.sum, sizes.tokens * c.hidden);
   }
+  if (c.experts.count > 0) ForEachExpertArray(w.experts, c, shard, sizes, matrix, dense);
   if (sizes.exchanges) {
     dense(w.exchange_send, sizes.tokens * query_width);
     dense(w.exchange_received, sizes.tokens * c.QueryWidth());
@@ -67,6 +83,11 @@ Result<DecoderWorkspace> DecoderWorkspace::Allocate(const DecoderConfig& config,
         dense = {next, static_cast<size_t>(size)};
         next += Aligned(size);
       });
+  if (config.experts.count > 0) {
+    const int64_t pairs = sizes.tokens * config.experts.per_token;
+    workspace.experts.ids.resize(pairs);
+    workspace.experts.groups.Reserve(config.experts.count, pairs);
+  }
   return workspace;
 }
 

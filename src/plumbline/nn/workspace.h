@@ -8,6 +8,7 @@
 #include "plumbline/kernels/gemm/gemm.h"
 #include "plumbline/nn/context_attention.h"
 #include "plumbline/nn/decoder_config.h"
+#include "plumbline/nn/expert_groups.h"
 #include "plumbline/nn/shard.h"
 #include "plumbline/tensor/buffer.h"
 #include "plumbline/tensor/matrix.h"
@@ -20,6 +21,19 @@ struct WorkspaceSizes {
   int64_t sum_nodes =
       0;  // of the dyadic tree that this rank brings to a row-parallel sum; 0 on one tensor-parallel rank
   bool exchanges = false;  // some row-parallel layer gathers its input first
+};
+
+// Of a sparse layer.
+struct ExpertScratch {
+  MatrixView<float> logits;    // [tokens, experts] the router's
+  MatrixView<float> weights;   // [tokens, experts a token]
+  MatrixView<float> in;        // [tokens, hidden] the rows of one expert
+  MatrixView<float> gate, up;  // [tokens, the rank's columns of an expert]
+  // Dense, of all pairs of a row and an expert of its: this rank's nodes of their sums [nodes, pairs, hidden]
+  // where ranks share an expert, and what the experts give [pairs, hidden].
+  std::span<float> nodes, out;
+  std::vector<int32_t> ids;  // [tokens, experts a token]
+  ExpertGroups groups;
 };
 
 // Float32 matrices of at most `sizes.tokens` rows; a step uses the first `tokens` rows of each. Heads and
@@ -37,7 +51,7 @@ class DecoderWorkspace {
   MatrixView<float> q;         // [tokens, heads * head_dim]
   MatrixView<float> k, v;      // [tokens, kv_heads * head_dim]
   MatrixView<float> context;   // [tokens, heads * head_dim] attention's output
-  MatrixView<float> gate, up;  // [tokens, intermediate]
+  MatrixView<float> gate, up;  // [tokens, intermediate] where there are dense layers
   MatrixView<float> cos, sin;  // [tokens, head_dim / 2]
   // Of ranks that share layers, dense: this rank's nodes of a sum [nodes, tokens, hidden], the sum [tokens,
   // hidden].
@@ -49,6 +63,7 @@ class DecoderWorkspace {
   std::span<float> embedded_send, embedded;
   PackedActivations packed;
   ContextAttentionScratch context_attention;
+  ExpertScratch experts;
 
  private:
   WorkspaceSizes sizes_;

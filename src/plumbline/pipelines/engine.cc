@@ -88,7 +88,8 @@ Result<Engine> Engine::Create(const Runtime& runtime, EngineOptions options) {
 }
 
 int64_t Engine::ScoringBytes(const DecoderConfig& config, int64_t rows, int threads) {
-  const int64_t widest = std::max({config.hidden, config.intermediate, config.QueryWidth()});
+  const int64_t widest = std::max({config.hidden, config.AnyDense() ? config.intermediate : 0,
+                                   config.experts.intermediate, config.QueryWidth()});
   const int64_t packed = rows * widest * static_cast<int64_t>(sizeof(float));
   // logits_postprocess: the selected rows, the same packed, and one tile of logits a thread.
   const int64_t selected = 2 * rows * config.hidden * static_cast<int64_t>(sizeof(float));
@@ -103,7 +104,9 @@ int64_t Engine::StepRows(const DecoderConfig& config, const EngineOptions& optio
   const int64_t sampled = options.batch_size + draft_rows;
   const int64_t fixed = ScoringBytes(config, sampled, threads);
   const int64_t a_row = ScoringBytes(config, sampled + 1, threads) - fixed;
-  return std::min(wanted, std::max(kMinStepRows, (kStepBytes - fixed) / a_row));
+  // A row has as many times the activations as it has experts, and each expert needs many rows.
+  const int64_t most = kStepBytes * std::max<int64_t>(1, config.experts.per_token);
+  return std::min(wanted, std::max(kMinStepRows, (most - fixed) / a_row));
 }
 
 Status Engine::Check(std::span<const Request> requests) const {

@@ -1,0 +1,36 @@
+#include "plumbline/nn/expert_groups.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace plumbline {
+
+void ExpertGroups::Reserve(int64_t experts, int64_t pairs) {
+  offsets.reserve(experts + 1);
+  rows.reserve(pairs);
+  slots.reserve(pairs);
+}
+
+void ExpertGroups::Build(MatrixView<const int32_t> ids, int64_t experts) {
+  offsets.assign(experts + 1, 0);
+  for (int64_t row = 0; row < ids.rows; ++row) {
+    for (int64_t i = 0; i < ids.cols; ++i) ++offsets[ids.Row(row)[i]];
+  }
+  int64_t next = 0;
+  for (int64_t& offset : offsets) next += std::exchange(offset, next);
+  rows.resize(next);
+  slots.resize(next);
+  // Counts each expert's first pair up to the next one's first, then shifts them back.
+  int32_t* slot = slots.data();
+  for (int64_t row = 0; row < ids.rows; ++row) {
+    for (int64_t i = 0; i < ids.cols; ++i) {
+      const int64_t pair = offsets[ids.Row(row)[i]]++;
+      rows[pair] = static_cast<int32_t>(row);
+      *slot++ = static_cast<int32_t>(pair);
+    }
+  }
+  std::shift_right(offsets.begin(), offsets.end(), 1);
+  offsets.front() = 0;
+}
+
+}  // namespace plumbline
