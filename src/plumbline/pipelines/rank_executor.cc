@@ -20,10 +20,6 @@ std::span<const int64_t> StateOf(const DecoderInputs<InputTensor>& inputs, StepS
   return inputs.state->leaves[static_cast<int>(leaf)].value.As<const int64_t>();
 }
 
-void CopyRows(MatrixView<const float> from, MatrixView<float> to) {
-  for (int64_t row = 0; row < from.rows; ++row) std::copy_n(from.Row(row), from.cols, to.Row(row));
-}
-
 size_t IndexOf(const InputTree<InputSpec>& tree, std::string_view path) {
   const auto leaf = std::ranges::find(tree.leaves, path, &InputTree<InputSpec>::Leaf::path);
   PLUMBLINE_CHECK(leaf != tree.leaves.end());
