@@ -135,6 +135,12 @@ Status FusedAttentionCall::CheckSegments(const int32_t* segments, int64_t tokens
     seen.assign(segments + b * tokens, segments + (b + 1) * tokens);
     std::erase(seen, 0);
     std::ranges::sort(seen);
+    if (!seen.empty() && seen.front() < 0) {
+      return InvalidInput(
+          "segments of a row: got {}, want none below 0, lengths and offsets without overlap inside "
+          "the row (batch row {})",
+          seen.front(), b);
+    }
     const auto repeated = std::ranges::unique(seen);
     const int64_t count = repeated.begin() - seen.begin();
     if (count > max_segments_) {

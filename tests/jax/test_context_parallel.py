@@ -52,17 +52,19 @@ def over_mesh(qkv, d_out, tokens, mask, layout, mesh, strategy, order, stripe=No
     back = (lambda x: x) if order is None else partial(inverse_reorder_causal_load_balancing, strategy=order,
                                                        cp_size=mesh.shape["cp"], seq_dim=1, stripe_size=stripe)
 
+    rows = tuple(axis for axis in ("dp", "fsdp") if axis in mesh.shape)
+
     def put(x):
-        spec = P("dp", "cp") if x.ndim < 4 else P("dp", "cp", *([None] * (x.ndim - 4)), "tp", None)
+        spec = P(rows, "cp") if x.ndim < 4 else P(rows, "cp", *([None] * (x.ndim - 4)), "tp", None)
         return jax.device_put(deal(x), NamedSharding(mesh, spec))
     ids, pos = (put(jnp.asarray(x)) for x in tokens)
     descriptor = SequenceDescriptor.from_segment_ids_and_pos(ids, pos)
     call = jax.jit(partial(run, mask=mask, layout=layout, context_parallel_strategy=strategy, stripe_size=stripe,
                            context_parallel_causal_load_balanced=order is not None, window_size=window))
-    with mesh, global_shard_guard(MeshResource(dp_resource="dp", cp_resource="cp", tp_resource="tp")):
+    with mesh, global_shard_guard(MeshResource(dp_resource="dp", cp_resource="cp", tp_resource="tp", fsdp_resource=rows[1] if rows[1:] else None)):
         out, max_logit, grads = call(jax.tree.map(put, qkv), put(d_out), descriptor)
     assert max_logit.sharding.is_equivalent_to(NamedSharding(mesh, P("tp")), 1)
-    assert out.sharding.is_equivalent_to(NamedSharding(mesh, P("dp", "cp", "tp")), 4)
+    assert out.sharding.is_equivalent_to(NamedSharding(mesh, P(rows, "cp", "tp")), 4)
     return back(out), max_logit, jax.tree.map(back, grads)
 
 
@@ -85,6 +87,7 @@ def check(layout, mask, mesh, strategy, order, stripe=None, window=None, kv_head
             np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * np.abs(other).max())
         else:
             assert np.array_equal(one, other)
+    return got
 
 
 MESHES = [(1, 2, 1), (1, 4, 2), (2, 2, 2), (1, 8, 1)]
@@ -109,6 +112,44 @@ def test_whole_rows(mask, balanced, mesh, strategy):
 def test_packed_rows(strategy, stripe, window, mesh):
     check(THD[MESHES.index(mesh) % 2], AttnMaskType.PADDING_CAUSAL_MASK, make_mesh(*mesh), strategy,
           ReorderStrategy.Striped, stripe, window, kv_heads=[4, 2][MESHES.index(mesh) % 2])
+
+
+@pytest.mark.parametrize("strategy", [CPStrategy.ALL_GATHER, CPStrategy.RING])
+@pytest.mark.parametrize("mask,balanced,window", [
+    (AttnMaskType.NO_MASK, False, (-1, 9)), (AttnMaskType.NO_MASK, True, (-1, 9)), (AttnMaskType.NO_MASK, True, None),
+    (AttnMaskType.CAUSAL_MASK, True, (-1, 0)), (AttnMaskType.CAUSAL_MASK, False, (-1, 3))])
+def test_windows_of_whole_rows(mask, balanced, window, strategy):
+    """Only keys to the right can be limited there."""
+    order = ReorderStrategy.DualChunkSwap if balanced else None
+    check(BSHD[balanced], mask, make_mesh(1, 4, 1), strategy, order, window=window, dtype=jnp.float32)
+
+
+@pytest.mark.parametrize("strategy,stripe,window", [
+    (CPStrategy.ALL_GATHER, 1, (5, 0)), (CPStrategy.ALL_GATHER, 2, (20, 0)), (CPStrategy.ALL_GATHER, 16, (9, 2)),
+    (CPStrategy.RING, 1, (5, 0)), (CPStrategy.RING, None, (9, 2)), (CPStrategy.RING, 1, (0, 0))])
+def test_windows_of_packed_rows(strategy, stripe, window):
+    layout = THD[window[0] == 5]
+    check(layout, AttnMaskType.PADDING_CAUSAL_MASK, make_mesh(1, 4, 1), strategy, ReorderStrategy.Striped, stripe, window,
+          kv_heads=1 if layout.is_kvpacked() else 4, dtype=jnp.float32)
+
+
+@pytest.mark.parametrize("strategy", [CPStrategy.ALL_GATHER, CPStrategy.RING])
+@pytest.mark.parametrize("packed", [False, True])
+def test_with_fully_sharded_rows(packed, strategy):
+    mesh = Mesh(np.array(jax.devices()[:8]).reshape((1, 2, 4, 1) if packed else (1, 2, 2, 2)), ("dp", "fsdp", "cp", "tp"))
+    layout, mask = (THD[1], AttnMaskType.PADDING_CAUSAL_MASK) if packed else (BSHD[1], AttnMaskType.CAUSAL_MASK)
+    order = ReorderStrategy.Striped if packed else ReorderStrategy.DualChunkSwap
+    check(layout, mask, mesh, strategy, order, 1 if packed else None, (7, 0) if packed else None)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_ring_has_the_bits_of_its_number_of_ranks(packed):
+    layout, mask = (THD[1], AttnMaskType.PADDING_CAUSAL_MASK) if packed else (BSHD[1], AttnMaskType.CAUSAL_MASK)
+    order, stripe = (ReorderStrategy.Striped, 1) if packed else (ReorderStrategy.DualChunkSwap, None)
+    alone, among = (check(layout, mask, make_mesh(*sizes), CPStrategy.RING, order, stripe)
+                    for sizes in ((1, 2, 1), (2, 2, 2)))
+    for one, other in zip(jax.tree.leaves(alone), jax.tree.leaves(among)):
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("strategy", [CPStrategy.ALL_GATHER, CPStrategy.RING])

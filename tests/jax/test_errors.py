@@ -4,8 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import plain
 import plumbline.jax.attention
-from plumbline.jax import AttnBiasType, AttnMaskType, AttnSoftmaxType, QKVLayout, SequenceDescriptor, fused_attn
+from plumbline.jax import (AttnBiasType, AttnMaskType, AttnSoftmaxType, MeshResource, QKVLayout, SequenceDescriptor,
+                           autocast, canonicalize_attn_mask_type, fp8_autocast, fused_attn, global_mesh_resource,
+                           make_swa_mask)
 
 Q, K = jnp.ones((2, 8, 4, 16)), jnp.ones((2, 12, 2, 16))
 LENGTHS = SequenceDescriptor.from_seqlens((jnp.array([8, 8]), jnp.array([12, 12])))
@@ -70,9 +73,54 @@ def test_descriptors():
     assert len(jax.tree.leaves(made)) == 8 and made.seqlens[0].size == 0
 
 
+def test_segments_that_overlap_or_leave_their_row():
+    thd = dict(qkv=(Q,) * 3, qkv_layout=QKVLayout.THD_THD_THD, max_segments_per_seq=2)
+
+    def run(lengths, starts):
+        pairs = jnp.array([lengths] * 2), jnp.array([starts + [-1]] * 2)
+        return jax.block_until_ready(fused_attn(**(GOOD | thd | dict(
+            sequence_descriptor=SequenceDescriptor.from_seqlens_and_offsets(*pairs)))))
+    run([4, 4], [0, 4])
+    run([4, -1], [2, -1])
+    for lengths, starts in (([5, 4], [0, 4]), ([4, 5], [0, 4]), ([4, 2], [0, -1])):
+        with pytest.raises(Exception, match="overlap"):
+            run(lengths, starts)
+
+
+def test_masks_of_windows():
+    generator = np.random.default_rng(5)
+    ids = [np.sort(generator.integers(1, 4, (2, n)), axis=1).astype(np.int32) for n in (9, 13)]
+    pos = [np.stack([np.concatenate([np.arange((row == s).sum()) for s in np.unique(row)]) for row in side]) for side in ids]
+    same = (ids[0][:, :, None] == ids[1][:, None]).astype(bool)
+    for window in (None, (3, 2), (-1, 1), (2, -1)):
+        for mask in (AttnMaskType.PADDING_MASK, AttnMaskType.PADDING_CAUSAL_BOTTOM_RIGHT_MASK):
+            bottom = dict(segment_ids_q=ids[0], segment_ids_kv=ids[1]) if mask.is_bottom_right() else {}
+            got = make_swa_mask(*pos, window, jnp.bool_, **bottom)
+            assert got.shape == (2, 1, 9, 13) and got.dtype == jnp.bool_
+            if mask.is_bottom_right():  # causality bounds the right
+                window = None if window is None else (window[0], 0)
+                causal = plain.allowed_pairs(mask, (-1, -1), *ids, *pos)
+                got = got[:, 0] & causal
+            else:
+                got = got[:, 0] & same
+            assert np.array_equal(got, plain.allowed_pairs(mask, window or (-1, -1), *ids, *pos))
+    assert make_swa_mask(*pos).dtype == jnp.float32
+    assert canonicalize_attn_mask_type("bottom_right_causal_padding") == AttnMaskType.PADDING_CAUSAL_BOTTOM_RIGHT_MASK
+    with pytest.raises(ValueError):
+        canonicalize_attn_mask_type("sideways")
+
+
+def test_fp8_is_refused():
+    with autocast(), fp8_autocast(mesh_resource=MeshResource(dp_resource="dp")):
+        assert global_mesh_resource().dp_resource == "dp"
+    for refused in (lambda: autocast(enabled=True), lambda: fp8_autocast(enabled=True), lambda: fp8_autocast(fp8_recipe=object())):
+        with pytest.raises(ValueError, match="FP8"), refused():
+            pass
+
+
 def test_every_name_is_where_programs_look_for_it():
     for name in ("fused_attn", "fused_attn_thd", "SequenceDescriptor", "is_fused_attn_kernel_available", "QKVFormat",
-                 "ReorderStrategy", "CPStrategy", "reorder_causal_load_balancing"):
+                 "ReorderStrategy", "CPStrategy", "make_swa_mask", "reorder_causal_load_balancing"):
         assert getattr(plumbline.jax.attention, name) is getattr(plumbline.jax, name)
 
 

@@ -1,11 +1,11 @@
-"""The Flax modules."""
+"""DotProductAttention."""
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from plumbline.jax import (AttnBiasType, AttnMaskType, AttnSoftmaxType, QKVLayout, SequenceDescriptor, fused_attn)
-from plumbline.jax.flax import DotProductAttention, MultiHeadAttention, TransformerLayer, TransformerLayerType
+from plumbline.jax.flax import DotProductAttention
 
 KEY = jax.random.key(0)
 QKV = tuple(jax.random.uniform(key, (2, 24, heads, 16), minval=-1) for key, heads in zip(jax.random.split(KEY, 3), (4, 2, 2)))
@@ -76,34 +76,3 @@ def test_without_the_kernel(monkeypatch):
     np.testing.assert_allclose(out, expected()[0], atol=1e-5)
     with pytest.raises(ValueError):
         attend(*QKV, return_max_logit=True, sequence_descriptor=mask)
-
-
-@pytest.mark.parametrize("groups,rotary,fused", [(4, False, True), (2, True, False), (4, True, True)])
-def test_multi_head_attention(groups, rotary, fused):
-    module = MultiHeadAttention(head_dim=8, num_attention_heads=4, num_gqa_groups=groups, attn_mask_type="padding_causal",
-                                enable_rotary_pos_emb=rotary, fuse_qkv_params=fused, scaled_query_init=False,
-                                return_max_logit=True, return_layernorm_output=True)
-    x = jax.random.normal(KEY, (2, 24, 32))
-    variables = module.init(KEY, x, x, LENGTHS)
-    out, normed, max_logit = module.apply(variables, x, x, LENGTHS, deterministic=True)
-    assert out.shape == x.shape and normed.shape == x.shape and max_logit.shape == (4,)
-    plain = module.clone(return_max_logit=False).apply(variables, x, x, LENGTHS, deterministic=True)
-    assert len(plain) == 2 and np.array_equal(plain[0], out)
-    grads = jax.grad(lambda v: (module.apply(v, x, x, LENGTHS, deterministic=True)[0] ** 2).sum())(variables)
-    assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
-
-
-@pytest.mark.parametrize("kind", list(TransformerLayerType))
-def test_transformer_layer(kind):
-    layer = TransformerLayer(hidden_size=32, mlp_hidden_size=64, num_attention_heads=4, layer_type=kind, softmax_type="learnable",
-                             self_attn_mask_type="padding_causal", mlp_activations=("silu", "linear"), return_max_logit=True)
-    x = jax.random.normal(KEY, (2, 24, 32))
-    encoded = x[:, ::-1] if kind == TransformerLayerType.DECODER else None
-    variables = layer.init({"params": KEY, "dropout": KEY}, x, encoded, LENGTHS)
-
-    def loss(variables):
-        out, *maxima = layer.apply(variables, x, encoded, LENGTHS, rngs={"dropout": KEY})
-        return (out ** 2).sum(), maxima
-    grads, maxima = jax.jit(jax.grad(loss, has_aux=True))(variables)
-    assert [m.shape for m in maxima] == [(4,)] * (2 if encoded is not None else 1)
-    assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))

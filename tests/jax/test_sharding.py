@@ -80,6 +80,31 @@ def test_meshes_that_are_set(case, kind):
         np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+@pytest.mark.parametrize("heads,kv_heads,size", [(6, 3, 2), (4, 2, 4), (4, 1, 2)])
+def test_heads_that_do_not_divide_are_gathered(heads, kv_heads, size, kind):
+    """Over an axis that the KV heads do not fill out every device computes all heads; data axes stay cut."""
+    case = replace(BASE, shape=(4, 48, 48, heads, kv_heads, 16, 8), softmax=AttnSoftmaxType.LEARNABLE_SOFTMAX)
+    data, mesh = make(case), jax.make_mesh((2, size), ("dp", "tp"), axis_types=(kind,) * 2)
+    arguments = pack(case, data), jnp.asarray(data["sink"])
+
+    def loss(qkv, sink, d_out):
+        out, max_logit = call(case, data, qkv, None, sink)
+        return (out * d_out).sum(), (out, max_logit)
+    run = jax.jit(jax.grad(loss, argnums=(0, 1), has_aux=True))
+    grads, (out, max_logit) = run(*arguments, data["d_out"])
+
+    def put(x):
+        return jax.device_put(x, NamedSharding(mesh, P("dp", None, "tp" if x.shape[2] % size == 0 else None)))
+    with jax.set_mesh(mesh):
+        got, (sharded_out, sharded_max) = run(tuple(put(x) for x in arguments[0]), arguments[1], put(jnp.asarray(data["d_out"])))
+    assert np.array_equal(sharded_out, out) and np.array_equal(sharded_max, max_logit)
+    assert sharded_out.sharding.spec[0] == "dp"
+    for one, other in zip(jax.tree.leaves(got[0]), jax.tree.leaves(grads[0])):
+        assert np.array_equal(one, other)
+    np.testing.assert_allclose(got[1], grads[1], rtol=2e-5, atol=2e-5)
+
+
 def test_out_stays_sharded_without_gathers():
     mesh = make_mesh("dp2tp2")
     data = make(BASE)

@@ -147,12 +147,14 @@ def _partition_backward(config, mesh, arguments, results):
 
 class _Rule:
     """The sharding rule of a call: a name for every dimension, the same where the partition is the same. Shardy wants
-    the names that are not to be sharded in the order of the text, so dims() is called in that order."""
+    the names that are not to be sharded in the order of the text, so dims() is called in that order.
+
+    Query heads of a group and KV heads have names of their own: as one product, Shardy would share a mesh axis that
+    the KV heads do not fill out between the two. Placement brings their partitions together."""
 
     def __init__(self, operands, cp):
-        self.cp, self.unique, self.replicated, self.sizes = cp, 0, [], {}
-        q, k, _ = operands.projections()
-        self.kv_heads, self.group = k.shape[-2], q.shape[-2] // k.shape[-2]
+        self.cp, self.unique, self.replicated = cp, 0, []
+        self.kv_heads = operands.projections()[1].shape[-2]
 
     def _own(self, size):
         self.unique += 1
@@ -164,10 +166,7 @@ class _Rule:
     def _heads(self, size):
         if self.kv_heads == 1:
             return self._own(size)
-        if size == self.kv_heads:
-            return "h"
-        self.sizes.update(r=self.group)
-        return "(h r)"
+        return "h" if size == self.kv_heads else "g"
 
     def dims(self, x, *names):
         words = []
@@ -191,9 +190,8 @@ class _Rule:
         return words + of(operands.seed, None)
 
     def text(self, arguments, results):
-        sizes = dict(self.sizes)
         return (", ".join(arguments) + " -> " + ", ".join(results),
-                dict(need_replication_factors=tuple(self.replicated), **sizes))
+                dict(need_replication_factors=tuple(self.replicated)))
 
 
 def _forward_rule(config, operands, results):

@@ -24,28 +24,34 @@ def _absent():
 @dataclass
 class SequenceDescriptor:
     """Four pairs of (q, kv) arrays; what a form does not use has size 0. Made by one of three builders."""
-    seqlens: tuple
-    seq_offsets: tuple
-    segment_ids: tuple
-    segment_pos: tuple
+    seqlens: tuple = None
+    seq_offsets: tuple = None
+    segment_ids: tuple = None
+    segment_pos: tuple = None
+
+    def __post_init__(self):
+        for name, pair in vars(self).items():
+            setattr(self, name, _absent() if pair is None else pair)
 
     def tree_flatten(self):
         return (self.seqlens, self.seq_offsets, self.segment_ids, self.segment_pos), None
 
     @classmethod
     def tree_unflatten(cls, _, children):
-        return cls(*children)
+        made = object.__new__(cls)  # children may be anything, None too
+        made.seqlens, made.seq_offsets, made.segment_ids, made.segment_pos = children
+        return made
 
     @classmethod
     def from_seqlens(cls, seqlens):
         """[batch] each: row b is its first seqlens[b] tokens."""
-        return cls(_pair(seqlens), _absent(), _absent(), _absent())
+        return cls(_pair(seqlens))
 
     @classmethod
     def from_seqlens_and_offsets(cls, seqlens, seq_offsets):
         """Packed rows: lengths [batch, n], negative for an unused slot; starts [batch, n + 1] in the row, of
-        which the last is not used."""
-        return cls(_pair(seqlens), _pair(seq_offsets), _absent(), _absent())
+        which the last is not used. Segments that overlap or leave the row are an error at run time."""
+        return cls(_pair(seqlens), _pair(seq_offsets))
 
     @classmethod
     def from_segment_ids_and_pos(cls, segment_ids, segment_pos=None):
@@ -59,7 +65,7 @@ class SequenceDescriptor:
                 f"segment_ids: got {jnp.ndim(one)} dimensions, want at least the {jnp.ndim(pos)} of segment_pos")
             assert jnp.shape(one)[jnp.ndim(one) - jnp.ndim(pos):] == jnp.shape(pos), (
                 f"segment_pos: got shape {jnp.shape(pos)}, want the last dimensions of {jnp.shape(one)}")
-        return cls(_absent(), _absent(), ids, positions)
+        return cls(segment_ids=ids, segment_pos=positions)
 
     def get_max_segments(self):
         """Slots of a packed row."""
@@ -73,16 +79,20 @@ def _from_lengths(lengths, tokens):
 
 
 def _from_offsets(lengths, offsets, tokens):
+    """Segment -1, which the kernel refuses, in every token of a row whose segments overlap or leave it."""
     at = jnp.arange(tokens, dtype=jnp.int32)
     lengths, starts = lengths.astype(jnp.int32), offsets.astype(jnp.int32)[:, :lengths.shape[1]]
     segments = jnp.zeros((lengths.shape[0], tokens), jnp.int32)
-    positions = segments
+    positions, covered = segments, segments
     for slot in range(lengths.shape[1]):
         start = starts[:, slot, None]
         inside = (at >= start) & (at < start + lengths[:, slot, None])
         segments = jnp.where(inside, slot + 1, segments)
         positions = jnp.where(inside, at - start, positions)
-    return segments, positions
+        covered += inside
+    ends = jnp.where(lengths > 0, starts + lengths, 0)
+    wrong = (covered > 1).any(1) | ((lengths > 0) & (starts < 0)).any(1) | (ends > tokens).any(1)
+    return jnp.where(wrong[:, None], -1, segments), positions
 
 
 def _side(descriptor, side, batch, tokens, is_thd):

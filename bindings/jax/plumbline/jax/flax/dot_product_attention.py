@@ -9,6 +9,7 @@ from flax import linen as nn
 
 from ..fused import fused_attn
 from ..checks import unpack
+from ..masks import canonicalize_attn_mask_type
 from ..sequence import SequenceDescriptor
 from ..thd import is_fused_attn_kernel_available
 from ..types import AttnSoftmaxType, QKVLayout
@@ -96,7 +97,7 @@ class DotProductAttention(nn.Module):
         if transposes:
             qkv = tuple(jnp.swapaxes(x, 0, 1) for x in qkv)
         sequence_descriptor = self._check_inputs(query, sequence_descriptor, mask)
-        bias_type, mask_type = names.bias_type(self.attn_bias_type, bias), names.mask_type(self.attn_mask_type)
+        bias_type, mask_type = names.bias_type(self.attn_bias_type, bias), canonicalize_attn_mask_type(self.attn_mask_type)
         bias = bias if bias is None else bias.astype(query.dtype)
         kind = AttnSoftmaxType.from_str(self.softmax_type)
         strategy = names.cp_strategy(self.context_parallel_strategy)

@@ -1,16 +1,6 @@
 """Strings of module fields as enums."""
-from ..types import AttnBiasType, AttnMaskType, CPStrategy, QKVLayout
+from ..types import AttnBiasType, CPStrategy, QKVLayout
 
-_MASKS = {
-    "no_mask": AttnMaskType.NO_MASK, "padding": AttnMaskType.PADDING_MASK, "causal": AttnMaskType.CAUSAL_MASK,
-    "padding_causal": AttnMaskType.PADDING_CAUSAL_MASK, "causal_padding": AttnMaskType.PADDING_CAUSAL_MASK,
-    "causal_bottom_right": AttnMaskType.CAUSAL_BOTTOM_RIGHT_MASK,
-    "bottom_right_causal": AttnMaskType.CAUSAL_BOTTOM_RIGHT_MASK,
-    "padding_causal_bottom_right": AttnMaskType.PADDING_CAUSAL_BOTTOM_RIGHT_MASK,
-    "causal_padding_bottom_right": AttnMaskType.PADDING_CAUSAL_BOTTOM_RIGHT_MASK,
-    "bottom_right_causal_padding": AttnMaskType.PADDING_CAUSAL_BOTTOM_RIGHT_MASK,
-    "bottom_right_padding_causal": AttnMaskType.PADDING_CAUSAL_BOTTOM_RIGHT_MASK,
-}
 _STRATEGIES = {"DEFAULT": CPStrategy.DEFAULT, "ALL_GATHER": CPStrategy.ALL_GATHER, "ALLGATHER": CPStrategy.ALL_GATHER,
                "RING": CPStrategy.RING}
 
@@ -19,10 +9,6 @@ def _look_up(what, table, name):
     if name not in table:
         raise ValueError(f"{what}: got {name!r}, want one of {', '.join(table)}")
     return table[name]
-
-
-def mask_type(name):
-    return _look_up("attn_mask_type", _MASKS, name)
 
 
 def qkv_layout(name):

@@ -1,12 +1,16 @@
 """TransformerLayer: self attention, cross attention in decoders, and an MLP, each with its norm and residual."""
 import enum
-from typing import Any, Callable, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 import jax.numpy as jnp
 from flax import linen as nn
 
-from .multi_head_attention import MultiHeadAttention
-from .parts import Norm, activate
+from ..sharding import HIDDEN_AXES, HIDDEN_TP_AXES, with_sharding_constraint_by_logical_axes
+from .fields import shared_fields
+from .mlp import Mlp
+from .multi_head_attention import MultiHeadAttention, leading_axes
+from .positions import RelativePositionBiases
+from .projection import LayerNorm, NormOptions, adapter_of
 
 
 class TransformerLayerType(enum.Enum):
@@ -17,7 +21,8 @@ class TransformerLayerType(enum.Enum):
 
 class TransformerLayer(nn.Module):
     """A layer over inputs [batch, sequence, hidden]. With return_max_logit the result is (out, max_logit) of the self
-    attention, and (out, max_logit, max_logit of the cross attention) in a decoder."""
+    attention, and (out, max_logit, max_logit of the cross attention) in a decoder. A decoder takes decode=True, as
+    MultiHeadAttention does; its relative positions then need max_decode_length, that of the cache."""
     hidden_size: int = 512
     mlp_hidden_size: int = 2048
     num_attention_heads: int = 8
@@ -33,7 +38,8 @@ class TransformerLayer(nn.Module):
     dropout_rng_name: str = "dropout"
     mha_kernel_init: Optional[Callable] = None
     mlp_kernel_init: Optional[Callable] = None
-    mlp_activations: Sequence[str] = ("gelu",)
+    mlp_activations: Sequence[str] = ("relu",)
+    mlp_activation_params: Optional[Mapping[str, float]] = None
     use_bias: bool = False
     bias_init: Callable = nn.initializers.zeros
     apply_residual_connection_post_layernorm: bool = False
@@ -42,68 +48,90 @@ class TransformerLayer(nn.Module):
     layer_type: TransformerLayerType = TransformerLayerType.ENCODER
     self_attn_mask_type: str = "causal"
     self_attn_bias_type: Optional[str] = None
+    enable_relative_embedding: bool = True
+    relative_embedding: Optional[nn.Module] = None
     enable_rotary_pos_emb: bool = False
     rotary_pos_emb_windows: Tuple[int, int] = (1, 10000)
     rotary_pos_emb_group_method: str = "consecutive"
+    low_rank_adaptation_scope: str = "none"
+    low_rank_adaptation_dim: int = 32
+    low_rank_adaptation_alpha: Optional[float] = None
+    dtype: Any = jnp.float32
+    drop_path: float = 0.0
     fuse_qkv_params: bool = True
     transpose_batch_sequence: bool = False
+    enable_sequence_parallel: bool = False
     scale_attn_logits: bool = False
     scaled_query_init: bool = True
     window_size: Optional[Tuple[int, int]] = None
     softmax_type: str = "vanilla"
-    dtype: Any = jnp.float32
     return_max_logit: bool = False
 
-    def _attention(self, name, mask_type, bias_type, rotary):
-        return MultiHeadAttention(
-            head_dim=self.hidden_size // self.num_attention_heads, num_attention_heads=self.num_attention_heads,
-            num_gqa_groups=self.num_gqa_groups, attention_dropout=self.attention_dropout,
-            dropout_rng_name=self.dropout_rng_name, layernorm_type=self.layernorm_type,
-            layernorm_epsilon=self.layernorm_epsilon, zero_centered_gamma=self.zero_centered_gamma,
-            return_layernorm_output=self.apply_residual_connection_post_layernorm, kernel_init=self.mha_kernel_init,
-            use_bias=self.use_bias, bias_init=self.bias_init, attn_mask_type=mask_type, attn_bias_type=bias_type,
-            enable_rotary_pos_emb=rotary, rotary_pos_emb_windows=self.rotary_pos_emb_windows,
-            rotary_pos_emb_group_method=self.rotary_pos_emb_group_method, fuse_qkv_params=self.fuse_qkv_params,
-            transpose_batch_sequence=self.transpose_batch_sequence, scale_attn_logits=self.scale_attn_logits,
-            scaled_query_init=self.scaled_query_init, float32_logits=self.float32_attention_logits,
-            window_size=self.window_size, softmax_type=self.softmax_type, dtype=self.dtype,
-            return_max_logit=self.return_max_logit, name=name)
+    def _norm(self):
+        return NormOptions(self.layernorm_type, self.layernorm_epsilon, self.zero_centered_gamma)
 
-    def _add(self, x, inputs, normed, deterministic):
+    def _constrained(self, x):
+        return with_sharding_constraint_by_logical_axes(x, leading_axes(self, self.enable_sequence_parallel) + (HIDDEN_AXES,))
+
+    def _attention(self, **fields):
+        return MultiHeadAttention(**shared_fields(
+            self, MultiHeadAttention, head_dim=self.hidden_size // self.num_attention_heads, kernel_init=self.mha_kernel_init,
+            float32_logits=self.float32_attention_logits,
+            return_layernorm_output=self.apply_residual_connection_post_layernorm, **fields))
+
+    def _add(self, x, inputs, normed, deterministic, path):
+        """Dropout, where `path` that of the whole path for a batch row, and the residual."""
         x = nn.Dropout(self.hidden_dropout, broadcast_dims=tuple(self.hidden_dropout_dims),
-                       rng_collection=self.dropout_rng_name)(x, deterministic=deterministic)
-        return x + (normed if self.apply_residual_connection_post_layernorm else inputs)
+                       rng_collection=self.dropout_rng_name)(self._constrained(x), deterministic=deterministic)
+        if path and self.drop_path > 0.0:
+            rows = 1 if self.transpose_batch_sequence else 0
+            x = nn.Dropout(self.drop_path, broadcast_dims=tuple(d for d in range(x.ndim) if d != rows),
+                           rng_collection=self.dropout_rng_name)(x, deterministic=deterministic)
+        residual = normed if self.apply_residual_connection_post_layernorm else inputs
+        return self._constrained(x + residual)
+
+    def _bias(self, length, decode, max_decode_length):
+        if not self.enable_relative_embedding:
+            return None
+        embedding = self.relative_embedding
+        if embedding is None:
+            embedding = RelativePositionBiases(
+                num_buckets=32, max_distance=128, num_attention_heads=self.num_attention_heads, dtype=self.dtype,
+                embedding_init=nn.initializers.variance_scaling(1.0, "fan_avg", "uniform"), name="relpos_bias")
+        length = max_decode_length if decode and max_decode_length else length
+        return embedding(length, length, self.layer_type == TransformerLayerType.ENCODER)
 
     def _mlp(self, x, deterministic):
         init = self.mlp_kernel_init or nn.initializers.variance_scaling(1.0, "fan_in", "truncated_normal")
-        normed = Norm(self.layernorm_type, self.layernorm_epsilon, self.zero_centered_gamma, name="mlp_layernorm")(x)
-        y = nn.DenseGeneral((len(self.mlp_activations), self.mlp_hidden_size), use_bias=self.use_bias, kernel_init=init,
-                            bias_init=self.bias_init, dtype=self.dtype, name="mlp_in")(normed)
-        y = activate(y, self.mlp_activations)
-        y = nn.Dropout(self.intermediate_dropout, broadcast_dims=tuple(self.intermediate_dropout_dims),
-                       rng_collection=self.dropout_rng_name)(y, deterministic=deterministic)
-        y = nn.Dense(self.hidden_size, use_bias=self.use_bias, kernel_init=init, bias_init=self.bias_init,
-                     dtype=self.dtype, name="mlp_out")(y)
-        return self._add(y, x, normed, deterministic)
+        mlp = Mlp(self.mlp_hidden_size, self.mlp_activations, self.mlp_activation_params, self._norm(), init, self.use_bias,
+                  self.bias_init, self.intermediate_dropout, self.intermediate_dropout_dims, self.dropout_rng_name,
+                  adapter_of(self, "mlp"), leading_axes(self) + (HIDDEN_TP_AXES,), self.dtype, name="mlp")
+        y, normed = mlp(x, deterministic)
+        return self._add(y, x, normed, deterministic, path=True)
 
     @nn.compact
     def __call__(self, inputs, encoded=None, attention_mask=None, encoder_decoder_mask=None, deterministic=False,
-                 decode=False, attn_bias=None):
-        maxima = []
-
-        def attend(name, x, over, mask, mask_type, bias_type, bias, rotary):
-            out, normed, *max_logit = self._attention(name, mask_type, bias_type, rotary)(
-                x, over, mask, bias, decode=decode, deterministic=deterministic)
-            maxima.extend(max_logit)
-            return self._add(out, x, normed, deterministic)
-
-        x = attend("attention", inputs, None, attention_mask, self.self_attn_mask_type, self.self_attn_bias_type,
-                   attn_bias, self.enable_rotary_pos_emb)
-        if self.layer_type == TransformerLayerType.DECODER:
-            assert encoded is not None, "encoded: got None, want an array (decoder layer)"
-            x = attend("encoder_decoder_attention", x, encoded, encoder_decoder_mask,
-                       "padding" if encoder_decoder_mask is not None else "no_mask", None, None, False)
+                 decode=False, max_decode_length=None):
+        decoder = self.layer_type == TransformerLayerType.DECODER
+        assert self.hidden_size % self.num_attention_heads == 0, (
+            f"hidden_size: got {self.hidden_size}, want a multiple of {self.num_attention_heads} heads")
+        assert decoder or not decode, "decode: got True, want False (encoder layer)"
+        assert encoded is not None or not decoder, "encoded: got None, want an array (decoder layer)"
+        inputs = self._constrained(inputs)
+        bias = self._bias(inputs.shape[0 if self.transpose_batch_sequence else 1], decode, max_decode_length)
+        attention = self._attention(attn_mask_type=self.self_attn_mask_type, attn_bias_type=self.self_attn_bias_type,
+                                    input_layernorm=not self.output_layernorm,
+                                    name="self_attention" if decoder else "attention")
+        out, normed, *maxima = attention(inputs, inputs, attention_mask, bias, decode=decode, deterministic=deterministic)
+        normed = inputs if normed is None else normed
+        x = self._add(out, inputs, normed, deterministic, path=True)
+        if decoder:
+            cross = self._attention(attn_mask_type="no_mask" if encoder_decoder_mask is None else "padding",
+                                    attn_bias_type="no_bias", name="encoder_decoder_attention")
+            out, normed, *more = cross(x, encoded, encoder_decoder_mask, deterministic=deterministic)
+            maxima += more
+            x = self._add(out, x, normed, deterministic, path=False)
         x = self._mlp(x, deterministic)
         if self.output_layernorm:
-            x = Norm(self.layernorm_type, self.layernorm_epsilon, self.zero_centered_gamma, name="output_layernorm")(x)
+            x = LayerNorm(self._norm(), self.dtype, name="output_layernorm")(x)
         return (x, *maxima) if self.return_max_logit else x
