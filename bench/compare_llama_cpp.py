@@ -5,12 +5,12 @@ ratios beside the limits of the machine. Needs llama-cpp-python, built for this 
     CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python
 
 usage: compare_llama_cpp.py MODEL.gguf [--raw FILE.jsonl] [--rounds N] [--threads N] [--prompt 128,512]
-                            [--streams 1,16,32,64] [--new-tokens N] [--plumbline PATH]
+                            [--streams 1,16,32,64] [--new-tokens N] [--plumbline PATH] [--compute bf16|f32|int8]
        compare_llama_cpp.py MODEL.gguf --raw FILE.jsonl --rounds 0
 
 A round is one run of `plumbline bench`, of `plumbline generate`, and of llama.cpp with each of its settings (file mapped
 or read, flash attention on or off), each in a process of its own. What was measured is appended to --raw; the report is
-made of all that the file holds about the model: of each line the best of all rounds, and of llama.cpp's settings the
+made of all that the file holds about the model and plumbline's compute type: of each line the best of all rounds, and of llama.cpp's settings the
 best for each line. llama.cpp is not charged for sampling, nor for making log-probs of its logits, nor for starting
 Python.
 """
@@ -40,6 +40,7 @@ def parse():
     parser.add_argument("--streams", default="1,16,32,64")
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--plumbline", default=str(ROOT / "build/plumbline"))
+    parser.add_argument("--compute", default="bf16", help="plumbline's; llama.cpp multiplies integers where it can")
     parser.add_argument("--settings", type=int, choices=range(len(SETTINGS)), help="of llama.cpp, only this one")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -153,12 +154,12 @@ def run_llama(options, index):
 def run_plumbline(options):
     command = [options.plumbline, "bench", "-m", options.model, "--threads", str(options.threads), "--prompt",
                options.prompt, "--streams", options.streams, "--new-tokens", str(options.new_tokens), "--repetitions",
-               "3", "--format", "jsonl"]
+               "3", "--format", "jsonl", "--compute", options.compute]
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
     ids = ",".join(str(t) for t in tokens(FIRST_PROMPT, 40000))
     begin = time.perf_counter()
     process = subprocess.Popen([options.plumbline, "generate", "-m", options.model, "--tokens", ids, "-n", "1",
-                                "--threads", str(options.threads), "--quiet"], stdout=subprocess.DEVNULL)
+                                "--threads", str(options.threads), "--compute", options.compute, "--quiet"], stdout=subprocess.DEVNULL)
     import os
     usage = os.wait4(process.pid, 0)[2]
     return {"report": report, "first_token": time.perf_counter() - begin, "peak_bytes": usage.ru_maxrss * 1024}
@@ -186,12 +187,13 @@ def ratio_line(name, ours, theirs, limits=""):
 def report(options):
     records = [json.loads(line) for line in options.raw.read_text().splitlines()]
     records = [r for r in records if r["model"] == pathlib.Path(options.model).name]
-    ours = [r["plumbline"] for r in records if "plumbline" in r]
+    ours = [r["plumbline"] for r in records
+            if "plumbline" in r and r["plumbline"]["report"]["compute"] == options.compute]
     peers = [r["llama"] for r in records if "llama" in r]
     limits = {key: max(r["report"][key] for r in ours)
               for key in ("read_bytes_per_second", "multiply_add_flops", "dot_bf16_flops")}
     print(f"{pathlib.Path(options.model).name}, {ours[0]['report']['threads']} threads, {cpu_name()}, "
-          f"{ours[0]['report']['isa']}, rounds: {len(ours)}")
+          f"{ours[0]['report']['isa']}, {options.compute}, rounds: {len(ours)}")
     print(f"limits: reads {limits['read_bytes_per_second'] * 1e-9:.1f} GB/s, multiply-adds "
           f"{limits['multiply_add_flops'] * 1e-9:.0f} GFLOP/s, vdpbf16ps {limits['dot_bf16_flops'] * 1e-9:.0f} GFLOP/s")
     print(f"{'tokens/s':28} {'plumbline':>10} {'llama.cpp':>10} {'ratio':>7} {'median':>7}   "
