@@ -75,8 +75,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Subject{"smollm2", Compute::kBf16, 6}, Subject{"llama2", Compute::kBf16, 4},
                     Subject{"mistral", Compute::kBf16, 4},
                     Subject{"gguf_llama_k/model.gguf", Compute::kBf16, 4},
+                    Subject{"gguf_llama_k/model.gguf", Compute::kInt8, 4},
                     Subject{"qwen3_moe", Compute::kF32, 6}, Subject{"mixtral", Compute::kBf16, 4}),
-    [](const auto& info) { return info.param.model.substr(0, info.param.model.find('/')); });
+    [](const auto& info) {
+      const std::string& model = info.param.model;
+      return fmt::format("{}_{}", model.substr(0, model.find('/')), Name(info.param.compute));
+    });
 
 }  // namespace
 }  // namespace plumbline

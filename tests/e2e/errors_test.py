@@ -69,6 +69,9 @@ class BadInput(unittest.TestCase):
         for arguments in (("--help",), ("score", "--help"), ("generate", "--help")):
             self.assertEqual(cli.run(*arguments).returncode, 0, arguments)
 
+    def test_integers_want_a_quantised_weight(self):
+        self.refused("score", "-m", cli.model_path("smollm2"), "--tokens", "1,2,3", "--compute", "int8", says="int8")
+
     # ---- Models. ----
 
     def test_missing_empty_and_foreign_files(self):

@@ -68,14 +68,16 @@ class DefaultModel(unittest.TestCase):
             self.assertEqual([entry["id"] for entry in top], list(want["top_tokens"]))
             self.assertLess(cli.worst(sum(got["max_logits"], []), want["max_logits"]), DEFAULT_TOLERANCE)
 
-    def test_bfloat16_stays_within_what_its_rounding_explains(self):
-        """The bound of docs/numerics.md: s 2^-8 sqrt(2 (2 L + 1)) in root mean square, 6 times that for one."""
-        for text, want in self.texts():
-            got = cli.score("-m", self.model, "-p", text, "--compute", "bf16")[0]
-            bound = statistics.pstdev(want["last_logits_every_64"]) * 2**-8 * math.sqrt(2 * (2 * 30 + 1))
-            errors = [a - b for a, b in zip(got["token_logprobs"][1:], want["logprobs"])]
-            self.assertLess(math.sqrt(sum(e * e for e in errors) / len(errors)), bound)
-            self.assertLess(max(map(abs, errors)), 6 * bound)
+    def test_rounded_computes_stay_within_what_rounding_explains(self):
+        """The bound of docs/numerics.md: s u sqrt(2 (2 L + 1)) in root mean square, 6 times that for one."""
+        for compute, unit in (("bf16", 2**-8), ("int8", 2**-7)):
+            for text, want in self.texts():
+                got = cli.score("-m", self.model, "-p", text, "--compute", compute)[0]
+                self.assertEqual(got["receipt"]["compute"], compute)
+                bound = statistics.pstdev(want["last_logits_every_64"]) * unit * math.sqrt(2 * (2 * 30 + 1))
+                errors = [a - b for a, b in zip(got["token_logprobs"][1:], want["logprobs"])]
+                self.assertLess(math.sqrt(sum(e * e for e in errors) / len(errors)), bound, compute)
+                self.assertLess(max(map(abs, errors)), 6 * bound, compute)
 
 
 class Output(unittest.TestCase):

@@ -69,7 +69,7 @@ class FirstInvariance : public testing::TestWithParam<std::string> {};
 TEST_P(FirstInvariance, ThreadsChunksAndInstructionSets) {
   const std::filesystem::path gguf = GoldenFolder() / "models" / GetParam() / "model.gguf";
   const std::string name = std::filesystem::exists(gguf) ? GetParam() + "/model.gguf" : GetParam();
-  for (const Compute compute : {Compute::kBf16, Compute::kF32}) {
+  for (const Compute compute : ComputesOf(name)) {
     SCOPED_TRACE(Name(compute));
     const std::unique_ptr<Runtime> runtime = LoadTiny(name, 2, compute);
     ASSERT_NE(runtime, nullptr);

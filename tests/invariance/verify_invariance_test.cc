@@ -1,4 +1,5 @@
-// The list of verify on every tiny checkpoint, in both compute types: one digest a quantity over every axis.
+// The list of verify on every tiny checkpoint, in every compute type it takes: one digest a quantity over
+// every axis.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ class VerifyInvariance : public testing::TestWithParam<std::string> {};
 TEST_P(VerifyInvariance, OneDigestOverEveryAxis) {
   const std::filesystem::path gguf = GoldenFolder() / "models" / GetParam() / "model.gguf";
   const std::string name = std::filesystem::exists(gguf) ? GetParam() + "/model.gguf" : GetParam();
-  for (const Compute compute : {Compute::kBf16, Compute::kF32}) {
+  for (const Compute compute : ComputesOf(name)) {
     SCOPED_TRACE(Name(compute));
     const std::unique_ptr<Runtime> runtime = LoadTiny(name, 2, compute);
     ASSERT_NE(runtime, nullptr);

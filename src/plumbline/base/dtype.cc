@@ -21,10 +21,13 @@ int64_t ByteSize(DType dtype, int64_t elements) {
   return elements / info.block_elements * info.block_bytes;
 }
 
-std::string_view Name(Compute compute) { return compute == Compute::kBf16 ? "bf16" : "f32"; }
+std::string_view Name(Compute compute) {
+  constexpr std::string_view kNames[] = {"bf16", "f32", "int8"};
+  return kNames[static_cast<int>(compute)];
+}
 
 std::optional<Compute> ParseCompute(std::string_view name) {
-  for (Compute compute : {Compute::kBf16, Compute::kF32}) {
+  for (Compute compute : kAllComputes) {
     if (name == Name(compute)) return compute;
   }
   return std::nullopt;

@@ -38,9 +38,17 @@ inline bool IsQuantized(DType dtype) { return Info(dtype).block_elements > 1; }
 // Bytes of `elements` consecutive elements; `elements` is a multiple of the type's block.
 int64_t ByteSize(DType dtype, int64_t elements);
 
-// The arithmetic of matmuls (--compute): what activations and weights are rounded to on entry.
-enum class Compute : uint8_t { kBf16, kF32 };
+// The arithmetic of matmuls (--compute): what activations and weights are rounded to on entry. kInt8:
+// activations to integers of 8 bits for every 32 of them, against quantised weights as they are; what has no
+// integers (weights of other types, attention, the KV cache) is computed as of kBf16.
+enum class Compute : uint8_t { kBf16, kF32, kInt8 };
+inline constexpr Compute kAllComputes[] = {Compute::kBf16, Compute::kF32, Compute::kInt8};
 std::string_view Name(Compute compute);
 std::optional<Compute> ParseCompute(std::string_view name);
+
+// What a run computes without integers of its own in.
+constexpr Compute WithoutIntegers(Compute compute) {
+  return compute == Compute::kInt8 ? Compute::kBf16 : compute;
+}
 
 }  // namespace plumbline

@@ -49,7 +49,7 @@ Result<std::vector<Line>> Describe(const Checkpoint& checkpoint, Compute compute
                     .kv_heads = c.kv_heads,
                     .head_dim = c.head_dim,
                     .page_size = engine.page_size,
-                    .compute = compute};
+                    .compute = WithoutIntegers(compute)};
   const int64_t rows =
       Engine::StepRows(c, engine, c.max_positions, threads, /*draft_rows=*/0) + engine.batch_size;
   std::vector<Line> lines{

@@ -28,7 +28,7 @@ void AddModelOption(CLI::App& command, RunOptions& options) {
 }
 
 void AddRunOptions(CLI::App& command, RunOptions& options) {
-  command.add_option("--compute", options.compute, "arithmetic of matmuls: bf16 or f32")
+  command.add_option("--compute", options.compute, "arithmetic of matmuls: bf16, f32 or int8")
       ->capture_default_str();
   command
       .add_option("--threads", options.threads, "threads of each rank (0: an even share of the processors)")
@@ -75,7 +75,7 @@ void AddPromptOptions(CLI::App& command, PromptOptions& options) {
 Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
   RuntimeOptions out;
   const std::optional<Compute> compute = ParseCompute(options.compute);
-  if (!compute) return InvalidInput("--compute: got '{}', want bf16 or f32", options.compute);
+  if (!compute) return InvalidInput("--compute: got '{}', want bf16, f32 or int8", options.compute);
   out.compute = *compute;
   if (options.threads < 0 || options.threads > kMaxThreads) {
     return InvalidInput("--threads: got {}, want 0 to {}", options.threads, kMaxThreads);

@@ -264,8 +264,10 @@ Result<PackedWeight> Loader::Table(const std::string& name) {
 
 Status Loader::LoadTables(Decoder& decoder) {
   decoder.embedding.vocab = config_.vocab;
-  decoder.head = {
-      .vocab = config_.vocab, .hidden = config_.hidden, .compute = options_.compute, .ids = shard_.vocab};
+  decoder.head = {.vocab = config_.vocab,
+                  .hidden = config_.hidden,
+                  .compute = WithoutIntegers(options_.compute),
+                  .ids = shard_.vocab};
   const bool embeds = shard_.FirstStage() || (shard_.LastStage() && config_.tied_head);
   used_.emplace_back("model.embed_tokens.weight");
   if (embeds) {
@@ -310,6 +312,8 @@ Result<Decoder> Loader::Load() {
   decoder.compute = options_.compute;
   decoder.shard = shard_;
   RETURN_IF_ERROR(LoadTables(decoder));
+  if (decoder.head.weight != nullptr && decoder.head.weight->n() > 0)
+    decoder.head.compute = decoder.head.weight->compute();
   RETURN_IF_ERROR(LoadLayers(decoder));
   ASSIGN_OR_RETURN(decoder.final_norm.weight, Vector("model.norm.weight", config_.hidden));
   decoder.final_norm.eps = config_.norm_eps;
@@ -318,10 +322,18 @@ Result<Decoder> Loader::Load() {
   return decoder;
 }
 
+Status CheckCompute(const Checkpoint& checkpoint, Compute compute) {
+  const auto quantized = [](const auto& named) { return IsQuantized(named.second.dtype); };
+  if (compute != Compute::kInt8 || std::ranges::any_of(checkpoint.tensors(), quantized)) return {};
+  return InvalidInput("--compute: got int8, want bf16 or f32 (no weight of {} is quantised)",
+                      checkpoint.path());
+}
+
 }  // namespace
 
 Result<Decoder> LoadDecoder(const KernelContext& context, const Checkpoint& checkpoint,
                             const LoadOptions& options, const LoadProgress& progress) {
+  RETURN_IF_ERROR(CheckCompute(checkpoint, options.compute));
   const ModelSource source(checkpoint);
   ASSIGN_OR_RETURN(const DecoderConfig config, ReadDecoderConfig(source));
   RETURN_IF_ERROR(CheckDegrees(config, options.degrees));

@@ -38,7 +38,7 @@ struct Decoder {
             .kv_heads = shard.kv_heads.size(),
             .head_dim = config.head_dim,
             .page_size = page_size,
-            .compute = compute};
+            .compute = WithoutIntegers(compute)};
   }
   int64_t WeightBytes(bool with_layers = true) const;
   // For steps of at most `tokens` rows, `all_tokens` over all replicas.

@@ -32,7 +32,8 @@ Status ExpertMlp::Forward(const RankContext& rank, const DecoderConfig& config, 
   const MatrixView<const float> x = workspace.normed.Rows(0, tokens);
   // How many rows an expert gets changes from step to step.
   const int64_t widest = (std::max(config.hidden, config.experts.intermediate) + 1) / 2 * 2;
-  RETURN_IF_ERROR(workspace.packed.Reserve(rank.kernel, workspace.max_tokens() * widest, widest));
+  RETURN_IF_ERROR(workspace.packed.Reserve(rank.kernel, workspace.max_tokens() * widest, widest,
+                                           experts.front().gate_proj.weight.compute()));
   RETURN_IF_ERROR(Route(rank, config, x, workspace));
   scratch.groups.Build(Ids(scratch, config, tokens), config.experts.count);
   RETURN_IF_ERROR(Run(rank, config, x, workspace));
@@ -79,7 +80,8 @@ Status ExpertMlp::RunExpert(const RankContext& rank, const DecoderConfig& config
   ForRows(rank.kernel.pool, count, count * x.cols, [&](int64_t begin, int64_t number) {
     for (int64_t i = begin; i < begin + number; ++i) std::copy_n(x.Row(rows[i]), x.cols, in.Row(i));
   });
-  RETURN_IF_ERROR(workspace.packed.Pack(rank.kernel, in, weights.gate_proj.weight.compute()));
+  RETURN_IF_ERROR(workspace.packed.Pack(
+      rank.kernel, in, std::array{weights.gate_proj.weight.compute(), weights.up_proj.weight.compute()}));
   Gemm(rank.kernel, workspace.packed, std::array{weights.gate_proj.Job(gate), weights.up_proj.Job(up)});
   GatedActivation(rank.kernel, config.activation, gate, up, gate);
   const bool shared = rank.tensor.size() > 1;

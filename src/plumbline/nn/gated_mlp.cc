@@ -9,8 +9,8 @@ Status GatedMlp::Forward(const RankContext& rank, const DecoderConfig& config, i
   const MatrixView<float> gate = workspace.gate.Rows(0, tokens);
   const MatrixView<float> up = workspace.up.Rows(0, tokens);
   if (gate.cols > 0) {
-    RETURN_IF_ERROR(
-        workspace.packed.Pack(rank.kernel, workspace.normed.Rows(0, tokens), gate_proj.weight.compute()));
+    RETURN_IF_ERROR(workspace.packed.Pack(rank.kernel, workspace.normed.Rows(0, tokens),
+                                          std::array{gate_proj.weight.compute(), up_proj.weight.compute()}));
     Gemm(rank.kernel, workspace.packed, std::array{gate_proj.Job(gate), up_proj.Job(up)});
     GatedActivation(rank.kernel, config.activation, gate, up, gate);
   }

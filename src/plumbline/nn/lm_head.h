@@ -45,7 +45,7 @@ struct LmHeadScratch {
 struct LmHead {
   int64_t vocab = 0;  // of all ranks
   int64_t hidden = 0;
-  Compute compute = Compute::kBf16;
+  Compute compute = Compute::kBf16;            // of the weight
   Range ids;                                   // of this rank: whole tiles, perhaps none
   std::shared_ptr<const PackedWeight> weight;  // [ids, hidden]; unset where there are none
 

@@ -21,7 +21,9 @@ Status SelfAttention::Forward(const RankContext& rank, const DecoderConfig& conf
   const MatrixView<float> cos = workspace.cos.Rows(0, tokens);
   const MatrixView<float> sin = workspace.sin.Rows(0, tokens);
 
-  RETURN_IF_ERROR(workspace.packed.Pack(context, workspace.normed.Rows(0, tokens), q_proj.weight.compute()));
+  RETURN_IF_ERROR(workspace.packed.Pack(
+      context, workspace.normed.Rows(0, tokens),
+      std::array{q_proj.weight.compute(), k_proj.weight.compute(), v_proj.weight.compute()}));
   Gemm(context, workspace.packed, std::array{q_proj.Job(q), k_proj.Job(k), v_proj.Job(v)});
   if (config.qk_norm) {
     RmsNormHeads(context, q, config.head_dim, q_norm.data(), config.norm_eps);

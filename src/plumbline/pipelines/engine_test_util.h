@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "plumbline/io/checkpoint.h"
 #include "plumbline/pipelines/digest.h"
 #include "plumbline/pipelines/engine.h"
 
@@ -22,6 +24,18 @@ inline std::unique_ptr<Runtime> LoadTiny(const std::string& name, int threads = 
   auto runtime = Runtime::Load(folder, options, nullptr);
   EXPECT_TRUE(runtime.has_value()) << runtime.error().message;
   return runtime ? std::move(*runtime) : nullptr;
+}
+
+// What the tiny checkpoint `name` can be computed in: int8 wants quantised weights.
+inline std::vector<Compute> ComputesOf(const std::string& name) {
+  const auto checkpoint =
+      Checkpoint::Open(fmt::format("{}/tests/golden/models/{}", PLUMBLINE_SOURCE_DIR, name));
+  EXPECT_TRUE(checkpoint.has_value());
+  std::vector<Compute> computes{Compute::kBf16, Compute::kF32};
+  const auto quantized = [](const auto& named) { return IsQuantized(named.second.dtype); };
+  if (checkpoint && std::ranges::any_of((*checkpoint)->tensors(), quantized))
+    computes.push_back(Compute::kInt8);
+  return computes;
 }
 
 class Collector : public EngineListener {

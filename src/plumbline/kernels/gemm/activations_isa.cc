@@ -1,4 +1,6 @@
-// Activations rounded to the compute type and interleaved by rows: step s of row r at [s][rows] + r.
+// Activations rounded to the compute type and interleaved by rows: step s of row r at [s][rows] + r. Of
+// integers (kQuadWords words a group of 32 k), word w of group g of row r lies at [g][rows][kQuadWords] + (r,
+// w).
 #include "plumbline/kernels/gemm/gemm_tile.h"
 
 namespace plumbline::PLUMBLINE_ISA {
@@ -56,8 +58,71 @@ void PackRows(const float* x, int64_t stride, int64_t rows, int64_t k, uint32_t*
   }
 }
 
+// The lowest byte of each lane, and the largest lane.
+#if defined(__AVX512F__)
+PLUMBLINE_INLINE __m128i NarrowI8(I32x16 a) { return _mm512_cvtepi32_epi8(a.v); }
+PLUMBLINE_INLINE int32_t MaxLaneI(I32x16 a) { return _mm512_reduce_max_epi32(a.v); }
+#else
+PLUMBLINE_INLINE __m128i NarrowI8(I32x16 a) {
+  const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(a.lo, a.hi), 0xd8);
+  return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+}
+PLUMBLINE_INLINE int32_t MaxLaneI(I32x16 a) {
+  const __m256i eight = _mm256_max_epi32(a.lo, a.hi);
+  __m128i m = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+  m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1));
+  return _mm_cvtsi128_si32(m);
+}
+#endif
+
+// The sum of sixteen int8.
+PLUMBLINE_INLINE int32_t SumBytes(__m128i bytes) {
+  const __m128i unsigned_bytes = _mm_xor_si128(bytes, _mm_set1_epi8(-128));
+  const __m128i sums = _mm_sad_epu8(unsigned_bytes, _mm_setzero_si128());
+  return _mm_cvtsi128_si32(_mm_add_epi32(sums, _mm_shuffle_epi32(sums, 0x4e))) - 16 * 128;
+}
+
+// Integers of 32 activations (numerics contract, section 3): x / scale, the scale their largest magnitude /
+// 127.
+PLUMBLINE_INLINE void QuantizeGroup(const float* x, uint32_t* words) {
+  const I32x16 magnitudes = SetI(0x7fffffff);
+  const F32x16 value[2] = {Load(x), Load(x + 16)};
+  // As integers the magnitudes are in order, NaN above all.
+  const int32_t bits[2] = {MaxLaneI(AsI32(value[0]) & magnitudes), MaxLaneI(AsI32(value[1]) & magnitudes)};
+  const int32_t largest_bits = bits[0] > bits[1] ? bits[0] : bits[1];
+  const float largest = __builtin_bit_cast(float, largest_bits);
+  float scale = 0.0f;
+  int32_t sum[2] = {};
+  if (largest_bits >= 0x7f800000) {
+    scale = largest;  // an infinity or a NaN makes every product a NaN
+    for (int i = 0; i < 8; ++i) words[i] = 0;
+  } else if (largest < 0x1p-100f) {
+    for (int i = 0; i < 8; ++i) words[i] = 0;
+  } else {
+    scale = largest / 127.0f;
+    const F32x16 inverse = Set(127.0f / largest);
+    for (int i = 0; i < 2; ++i) {
+      const __m128i codes = NarrowI8(RoundToI32(value[i] * inverse));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(words + 4 * i), codes);
+      sum[i] = SumBytes(codes);
+    }
+  }
+  words[8] = __builtin_bit_cast(uint32_t, scale);
+  words[9] = __builtin_bit_cast(uint32_t, scale * static_cast<float>(sum[0] + sum[1]));
+  words[10] = static_cast<uint32_t>(sum[0]);
+  words[11] = static_cast<uint32_t>(sum[1]);
+}
+
+// k is a multiple of 32.
+void PackQuads(const float* x, int64_t stride, int64_t rows, int64_t k, uint32_t* out) {
+  for (int64_t begin = 0; begin < k; begin += 32) {
+    for (int64_t r = 0; r < rows; ++r, out += kQuadWords) QuantizeGroup(x + r * stride + begin, out);
+  }
+}
+
 }  // namespace
 
-constexpr ActivationKernels kActivations = {PackRows<Pairs>, PackRows<Rounded>, PackRows<Floats>};
+constexpr ActivationKernels kActivations = {PackRows<Pairs>, PackRows<Rounded>, PackRows<Floats>, PackQuads};
 
 }  // namespace plumbline::PLUMBLINE_ISA

@@ -112,8 +112,39 @@ Stream StreamOf(PanelOrder order, int column, int index) {
   return {odd, 2, 16 * (column / 8) + column % 8 * 2 + index, 2 * kPanel};
 }
 
+uint64_t Load64(const uint8_t* p) {
+  uint64_t u;
+  std::memcpy(&u, p, sizeof u);
+  return u;
+}
+
+// The lowest `bits` of 32 / bits elements: Gather for whole words of 4 or 8 bits, which models are full of,
+// eight bytes at a time.
+uint32_t GatherWord(const uint8_t* q, int step, int bits) {
+  constexpr uint64_t kEvenBytes = 0x00ff00ff00ff00ffu, kEvenWords = 0x0000ffff0000ffffu;
+  if (bits == 8) {
+    if (step == 1) return Load32(q);
+    uint64_t x = Load64(q) & kEvenBytes;
+    x = (x | x >> 8) & kEvenWords;
+    return static_cast<uint32_t>(x | x >> 16);
+  }
+  constexpr uint64_t kLowNibbles = 0x0f0f0f0f0f0f0f0fu;
+  const auto join = [](uint64_t x) {  // nibbles in even bytes
+    x = (x | x >> 12) & 0x000000ff000000ffu;
+    return static_cast<uint32_t>((x | x >> 24) & 0xffffu);
+  };
+  if (step == 2) {
+    return join(Load64(q) & kLowNibbles & kEvenBytes) | join(Load64(q + 8) & kLowNibbles & kEvenBytes) << 16;
+  }
+  uint64_t x = Load64(q) & kLowNibbles;
+  x = (x | x >> 4) & kEvenBytes;
+  x = (x | x >> 8) & kEvenWords;
+  return static_cast<uint32_t>(x | x >> 16);
+}
+
 // Bits [from, from + bits) of `count` elements from `q` on, side by side.
 uint32_t Gather(const uint8_t* q, int step, int count, int from, int bits) {
+  if (from == 0 && count * bits == 32 && bits >= 4) return GatherWord(q, step, bits);
   uint32_t word = 0;
   for (int i = 0; i < count; ++i) {
     word |= ((static_cast<uint32_t>(q[step * i]) >> from) & ((1u << bits) - 1u)) << (bits * i);
@@ -127,8 +158,36 @@ void Scatter(uint32_t word, int step, int count, int from, int bits, uint8_t* q)
   }
 }
 
+// Quad order: `bits` from bit `from` on of the codes of eight quads, 8 / bits of them to a word.
+void WriteQuads(const uint8_t* q, int from, int bits, int column, uint8_t* words) {
+  const uint32_t mask = ((1u << bits) - 1u) * 0x01010101u;
+  const int per_word = 8 / bits;
+  for (int w = 0; w * per_word < 8; ++w) {
+    uint32_t word = 0;
+    for (int i = 0; i < per_word; ++i) {
+      word |= ((Load32(q + 4 * (w * per_word + i)) >> from) & mask) << (bits * i);
+    }
+    Store32(words + 4 * (kPanel * w + column), word);
+  }
+}
+
+void ReadQuads(const uint8_t* words, int from, int bits, int column, uint8_t* q) {
+  const uint32_t mask = ((1u << bits) - 1u) * 0x01010101u;
+  const int per_word = 8 / bits;
+  for (int quad = 0; quad < 8; ++quad) {
+    const uint32_t word = Load32(words + 4 * (kPanel * (quad / per_word) + column));
+    const uint32_t codes = ((word >> (bits * (quad % per_word))) & mask) << from;
+    Store32(q + 4 * quad, Load32(q + 4 * quad) | codes);
+  }
+}
+
 void WriteGroup(const QuantLayout& layout, PanelOrder order, const uint8_t* q, int column, uint8_t* low) {
   uint8_t* high = low + layout.LowBytes();
+  if (order == PanelOrder::kQuads) {
+    WriteQuads(q, 0, layout.low_bits, column, low);
+    if (layout.high_bits != 0) WriteQuads(q, 4, layout.high_bits, column, high);
+    return;
+  }
   for (int index = 0; index < Streams(order); ++index) {
     const Stream stream = StreamOf(order, column, index);
     const auto write = [&](uint8_t* words, int from, int bits) {
@@ -152,6 +211,11 @@ void WriteGroup(const QuantLayout& layout, PanelOrder order, const uint8_t* q, i
 void ReadGroup(const QuantLayout& layout, PanelOrder order, const uint8_t* low, int column, uint8_t* q) {
   const uint8_t* high = low + layout.LowBytes();
   std::fill_n(q, 32, uint8_t{0});
+  if (order == PanelOrder::kQuads) {
+    ReadQuads(low, 0, layout.low_bits, column, q);
+    if (layout.high_bits != 0) ReadQuads(high, 4, layout.high_bits, column, q);
+    return;
+  }
   for (int index = 0; index < Streams(order); ++index) {
     const Stream stream = StreamOf(order, column, index);
     const auto read = [&](const uint8_t* words, int from, int bits) {

@@ -13,25 +13,36 @@ namespace {
 struct Kernels {
   const TileKernels& tiles;
   const QuantKernels& quant;
+  const QuadKernels& quads;
   const ActivationKernels& activations;
 };
+
+// vpdpbusd comes with the instruction set that adds bf16; a machine with both may still multiply float32
+// faster than bf16 (FastestIsa), never bytes.
+const QuadKernels& QuadKernelsOf512() {
+  static const bool has_vnni = SupportedIsas().back() == Isa::kAvx512Bf16;
+  return has_vnni ? isa_avx512_bf16::kQuadKernels : isa_avx512::kQuadKernels;
+}
 
 Kernels KernelsOf(Isa isa) {
   switch (isa) {
     case Isa::kAvx512Bf16:
-      return {isa_avx512_bf16::kTileKernels, isa_avx512_bf16::kQuantKernels, isa_avx512_bf16::kActivations};
+      return {isa_avx512_bf16::kTileKernels, isa_avx512_bf16::kQuantKernels, QuadKernelsOf512(),
+              isa_avx512_bf16::kActivations};
     case Isa::kAvx512:
-      return {isa_avx512::kTileKernels, isa_avx512::kQuantKernels, isa_avx512::kActivations};
+      return {isa_avx512::kTileKernels, isa_avx512::kQuantKernels, QuadKernelsOf512(),
+              isa_avx512::kActivations};
     case Isa::kAvx2:
       break;
   }
-  return {isa_avx2::kTileKernels, isa_avx2::kQuantKernels, isa_avx2::kActivations};
+  return {isa_avx2::kTileKernels, isa_avx2::kQuantKernels, isa_avx2::kQuadKernels, isa_avx2::kActivations};
 }
 
 int64_t EvenK(int64_t k) { return (k + 1) / 2 * 2; }
 
 // 4-byte words of one packed row.
 int64_t RowWords(Isa isa, Compute compute, int64_t k) {
+  if (compute == Compute::kInt8) return k / 32 * kQuadWords;
   return UsesPairs(isa, compute) ? EvenK(k) / 2 : EvenK(k);
 }
 
@@ -47,7 +58,7 @@ class BlockRunner {
         scratch_(scratch),
         kernels_(KernelsOf(x.isa())),
         groups_(MakeRowGroups(x.isa(), x.m())),
-        row_words_(RowWords(x.isa(), x.compute(), x.k())) {}
+        row_words_(RowWords(x.isa(), weight.compute(), x.k())) {}
 
   // Rows [row_begin, row_end) and columns [col_begin, col_end); y, bias and accumulate as in GemmJob, y's
   // first element being that of (row_begin, col_begin), bias's that of col_begin.
@@ -76,7 +87,7 @@ class BlockRunner {
   }
 
  private:
-  bool Pairs() const { return UsesPairs(x_.isa(), x_.compute()); }
+  bool Pairs() const { return UsesPairs(x_.isa(), weight_.compute()); }
 
   TileKind Kind() const {
     if (Pairs()) return TileKind::kPairs;
@@ -88,7 +99,7 @@ class BlockRunner {
     DecodeTarget target = DecodeTarget::kFloats;
     if (Pairs()) {
       target = DecodeTarget::kPairs;
-    } else if (x_.compute() == Compute::kBf16) {
+    } else if (weight_.compute() == Compute::kBf16) {
       constexpr DecodeTarget kTargets[] = {DecodeTarget::kRounded, DecodeTarget::kRoundedPlain,
                                            DecodeTarget::kRoundedExact};
       target = kTargets[static_cast<int>(weight_.decoding())];
@@ -99,21 +110,23 @@ class BlockRunner {
 
   TileFn RegisterTile(int64_t rows) const {
     const auto format = static_cast<int>(weight_.format());
+    if (weight_.compute() == Compute::kInt8) return kernels_.quads.tile[format][rows - 1];
     if (Pairs()) return kernels_.quant.pairs[format][rows - 1];
-    if (x_.compute() == Compute::kF32) return kernels_.quant.floats[format][rows - 1];
+    if (weight_.compute() == Compute::kF32) return kernels_.quant.floats[format][rows - 1];
     const bool exact = weight_.decoding() == Decoding::kExact;
     return (exact ? kernels_.quant.exact : kernels_.quant.rounded)[format][rows - 1];
   }
 
   // Tiles of one group of rows after the other.
   void RunRows(int64_t row_begin, int64_t row_end, int64_t panels, float* y, TileArgs& args) const {
-    const auto* words = static_cast<const uint32_t*>(x_.data());
+    const auto* words = static_cast<const uint32_t*>(x_.Data(weight_.compute()));
     for (int64_t row = row_begin; row < row_end;) {
       const RowGroups::Group group = groups_.Of(row);
       const int64_t left = std::min(row_end, group.begin + group.rows) - row;
       const int64_t tiles = (left + plan_.rows - 1) / plan_.rows;
       const int64_t rows = (left + tiles - 1) / tiles;
-      args.x = words + group.begin * row_words_ + (row - group.begin);
+      const int64_t row_step = weight_.compute() == Compute::kInt8 ? kQuadWords : 1;
+      args.x = words + group.begin * row_words_ + (row - group.begin) * row_step;
       args.x_stride = group.rows;
       args.y = y + (row - row_begin) * args.y_stride;
       RunTile(rows, panels, args);
@@ -158,16 +171,19 @@ class BlockRunner {
 };
 
 PanelForm FormOf(const PackedActivations& x, const PackedWeight& weight) {
-  const bool pairs = UsesPairs(x.isa(), x.compute());
+  if (weight.compute() == Compute::kInt8) return PanelForm::kQuads;
+  const bool pairs = UsesPairs(x.isa(), weight.compute());
   if (weight.format() == PackedFormat::kF32) return PanelForm::kReady;
   if (weight.format() == PackedFormat::kBf16) return pairs ? PanelForm::kReady : PanelForm::kWidened;
   if (pairs) return weight.order() == PanelOrder::kPairs ? PanelForm::kRegisters : PanelForm::kDecoded;
-  const bool decodable = weight.decoding() != Decoding::kAny || x.compute() == Compute::kF32;
+  const bool decodable = weight.decoding() != Decoding::kAny || weight.compute() == Compute::kF32;
   return weight.order() == PanelOrder::kColumns && decodable ? PanelForm::kRegisters : PanelForm::kDecoded;
 }
 
 GemmShape ShapeOf(const PackedActivations& x, int64_t rows, PanelForm form) {
-  return {x.isa(), UsesPairs(x.isa(), x.compute()), form, rows, x.k()};
+  const bool pairs =
+      form != PanelForm::kQuads && x.Holds(Compute::kBf16) && UsesPairs(x.isa(), Compute::kBf16);
+  return {x.isa(), pairs, form, rows, x.k()};
 }
 
 // Grows, never shrinks.
@@ -180,30 +196,53 @@ Status Grow(Buffer& buffer, int64_t bytes) {
 
 }  // namespace
 
-Status PackedActivations::Reserve(const KernelContext& context, int64_t values, int64_t k) {
+Status PackedActivations::Reserve(const KernelContext& context, int64_t values, int64_t k, Compute compute) {
+  if (compute == Compute::kInt8)
+    RETURN_IF_ERROR(Grow(quads_, values / 32 * kQuadWords * static_cast<int64_t>(sizeof(uint32_t))));
   RETURN_IF_ERROR(Grow(buffer_, values * static_cast<int64_t>(sizeof(uint32_t))));
   return Grow(scratch_, context.pool.threads() * ScratchBytes(k));
 }
 
 Status PackedActivations::Pack(const KernelContext& context, MatrixView<const float> x, Compute compute) {
+  return Pack(context, x, std::span<const Compute>(&compute, 1));
+}
+
+Status PackedActivations::Pack(const KernelContext& context, MatrixView<const float> x,
+                               std::span<const Compute> computes) {
   m_ = x.rows;
   k_ = x.cols;
-  compute_ = compute;
   isa_ = context.isa;
-  const int64_t row_words = RowWords(isa_, compute, k_);
-  RETURN_IF_ERROR(Grow(buffer_, m_ * row_words * static_cast<int64_t>(sizeof(uint32_t))));
+  floats_.reset();
+  integers_ = false;
   RETURN_IF_ERROR(Grow(scratch_, context.pool.threads() * ScratchBytes(k_)));
-  if (m_ == 0 || k_ == 0) return {};
+  for (const Compute compute : computes) {
+    if (Holds(compute)) continue;
+    PLUMBLINE_CHECK(compute == Compute::kInt8 ? k_ % 32 == 0 : !floats_.has_value());
+    RETURN_IF_ERROR(PackForm(context, x, compute));
+  }
+  return {};
+}
 
+Status PackedActivations::PackForm(const KernelContext& context, MatrixView<const float> x, Compute compute) {
   const ActivationKernels& kernels = KernelsOf(isa_).activations;
-  const PackRowsFn pack = compute == Compute::kF32   ? kernels.to_floats
-                          : UsesPairs(isa_, compute) ? kernels.to_pairs
-                                                     : kernels.to_rounded;
+  Buffer& buffer = compute == Compute::kInt8 ? quads_ : buffer_;
+  PackRowsFn pack = kernels.to_quads;
+  if (compute == Compute::kInt8) {
+    integers_ = true;
+  } else {
+    floats_ = compute;
+    pack = compute == Compute::kF32   ? kernels.to_floats
+           : UsesPairs(isa_, compute) ? kernels.to_pairs
+                                      : kernels.to_rounded;
+  }
+  const int64_t row_words = RowWords(isa_, compute, k_);
+  RETURN_IF_ERROR(Grow(buffer, m_ * row_words * static_cast<int64_t>(sizeof(uint32_t))));
+  if (m_ == 0 || k_ == 0) return {};
   const RowGroups groups = MakeRowGroups(isa_, m_);
   context.pool.ParallelFor(groups.groups, [&](int64_t g, int) {
     const RowGroups::Group group = groups.At(g);
     pack(x.Row(group.begin), x.stride, group.rows, k_,
-         static_cast<uint32_t*>(buffer_.data()) + group.begin * row_words);
+         static_cast<uint32_t*>(buffer.data()) + group.begin * row_words);
   });
   return {};
 }
@@ -214,7 +253,7 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
   int64_t panels = 0;
   PanelForm form = PanelForm::kReady;  // of the jobs, the one with the narrowest tiles
   for (const GemmJob& job : jobs) {
-    PLUMBLINE_CHECK(job.weight->k() == x.k() && job.weight->compute() == x.compute());
+    PLUMBLINE_CHECK(job.weight->k() == x.k() && x.Holds(job.weight->compute()));
     PLUMBLINE_CHECK(job.y.rows == x.m() && job.y.cols == job.weight->n());
     panels += job.weight->panels();
     form = std::max(form, FormOf(x, *job.weight));
@@ -253,7 +292,7 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
 void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t row_end,
                const PackedWeight& weight, int64_t col_begin, int64_t col_end, MatrixView<float> y,
                GemmScratch& scratch) {
-  PLUMBLINE_CHECK(x.isa() == isa && x.k() == weight.k() && x.compute() == weight.compute());
+  PLUMBLINE_CHECK(x.isa() == isa && x.k() == weight.k() && x.Holds(weight.compute()));
   PLUMBLINE_CHECK(row_begin >= 0 && row_end <= x.m() && col_begin % kPanel == 0 && col_end <= weight.n());
   if (row_begin >= row_end || col_begin >= col_end) return;
   const TilePlan tile = ChooseTile(ShapeOf(x, row_end - row_begin, FormOf(x, weight)));

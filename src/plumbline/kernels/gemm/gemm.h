@@ -4,10 +4,12 @@
 //
 // x float32, rounded once to the weight's compute type; per output one chain of fused multiply-adds a
 // leaf, k ascending from +0; leaves combined by the dyadic tree. The same bits for every m, tile, thread
-// count and instruction set. gemm_twin.h is the scalar definition.
+// count and instruction set. gemm_twin.h is the scalar definition, int8_twin.h that of Compute::kInt8, where
+// a step of the chain is a group of the weight's integers.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "plumbline/kernels/gemm/packed_weight.h"
@@ -21,27 +23,33 @@ namespace plumbline {
 // (it also holds the scratch of the threads that run it).
 class PackedActivations {
  public:
-  // x [m, k] float32, any alignment. Fails only where the system has no memory.
+  // x [m, k] float32, any alignment. Fails only where the system has no memory. Of several compute types,
+  // those of the weights that x will be multiplied with, kBf16 and kF32 exclude each other.
   Status Pack(const KernelContext& context, MatrixView<const float> x, Compute compute);
+  Status Pack(const KernelContext& context, MatrixView<const float> x, std::span<const Compute> computes);
 
   // So that no Pack of at most `values` numbers (m times even k), of at most `k` columns, needs memory.
-  Status Reserve(const KernelContext& context, int64_t values, int64_t k);
+  // Of kInt8 both its own form and that of weights without integers.
+  Status Reserve(const KernelContext& context, int64_t values, int64_t k, Compute compute);
 
   int64_t m() const { return m_; }
   int64_t k() const { return k_; }
-  Compute compute() const { return compute_; }
   Isa isa() const { return isa_; }
-  const void* data() const { return buffer_.data(); }
+  bool Holds(Compute compute) const { return compute == Compute::kInt8 ? integers_ : floats_ == compute; }
+  const void* Data(Compute compute) const { return (compute == Compute::kInt8 ? quads_ : buffer_).data(); }
 
  private:
+  Status PackForm(const KernelContext& context, MatrixView<const float> x, Compute compute);
   friend void Gemm(const KernelContext& context, const PackedActivations& x,
                    std::span<const struct GemmJob> jobs);
 
   int64_t m_ = 0;
   int64_t k_ = 0;
-  Compute compute_ = Compute::kBf16;
   Isa isa_ = Isa::kAvx2;
+  std::optional<Compute> floats_;  // kBf16 or kF32
+  bool integers_ = false;
   Buffer buffer_;
+  Buffer quads_;
   Buffer scratch_;  // a dequantised panel for each thread
 };
 
@@ -53,7 +61,7 @@ struct GemmJob {
 };
 
 // All jobs share x, packed for the same context, and run in one fork-join, column panels handed out from a
-// counter. Every weight has x's k and compute type. y must not overlap x or another job's y.
+// counter. Every weight has x's k and a compute type that x holds. y must not overlap x or another job's y.
 void Gemm(const KernelContext& context, const PackedActivations& x, std::span<const GemmJob> jobs);
 
 // One thread's part: y[r, c] for rows [row_begin, row_end) and columns [col_begin, col_end) of the weight,

@@ -17,12 +17,17 @@ inline constexpr int kMaxTileVectors = 8;  // of 16 columns
 // Rows of a tile that decodes its weights in registers: panels in pair order, in column order.
 inline constexpr int kMaxQuantRows = 8;
 inline constexpr int kMaxColumnRows = 2;
+inline constexpr int kMaxQuadRows = 8;
+
+// Words a row of a group of 32 activations that are integers: eight quads of int8, the scale, the scale times
+// the integers' sum, and the sums of the first and of the second sixteen as int32.
+inline constexpr int kQuadWords = 12;
 
 // One tile: y[r, c] for the tile's rows and 16 * vectors columns, all of k.
 struct TileArgs {
-  const void* x;         // the tile's first row: [steps][x_stride] words, steps of a pair or of one float
-  int64_t x_stride;      // words from one step to the next: the rows of the group
-  const void* w;         // the first panel, or its upper half
+  const void* x;     // the tile's first row: [steps][x_stride] words, steps of a pair or of one float
+  int64_t x_stride;  // words from one step to the next (of integers: kQuadWords each): the rows of the group
+  const void* w;     // the first panel, or its upper half
   int64_t panel_stride;  // bytes to the next panel
   int64_t k;             // rounded up to even
   int64_t leaf;
@@ -61,16 +66,23 @@ struct QuantKernels {
   TileFn floats[kPackedFormats][kMaxColumnRows];   // column order, weights as they are, x float32
 };
 
+// Products of integers (Compute::kInt8): panels in quad order, 2 vectors; null: no such tile.
+struct QuadKernels {
+  TileFn tile[kPackedFormats][kMaxQuadRows];  // [format][rows - 1]
+};
+
 struct ActivationKernels {
   PackRowsFn to_pairs;
   PackRowsFn to_rounded;
   PackRowsFn to_floats;
+  PackRowsFn to_quads;
 };
 
 #define PLUMBLINE_DECLARE_GEMM_KERNELS(isa)    \
   namespace isa {                              \
   extern const TileKernels kTileKernels;       \
   extern const QuantKernels kQuantKernels;     \
+  extern const QuadKernels kQuadKernels;       \
   extern const ActivationKernels kActivations; \
   }
 PLUMBLINE_DECLARE_GEMM_KERNELS(isa_avx2)

@@ -46,7 +46,20 @@ RowGroups::Group RowGroups::Of(int64_t row) const {
   return At(row < in_larger ? row / (base + 1) : larger + (row - in_larger) / base);
 }
 
+// Rows of integers that a tile multiplies: as many as there are registers for sums.
+constexpr int64_t QuadRows(Isa isa) { return isa == Isa::kAvx2 ? 6 : kMaxQuadRows; }
+
+// Of packed activations, a row.
+int64_t RowBytes(const GemmShape& shape) {
+  if (shape.form == PanelForm::kQuads) return shape.k / 32 * kQuadWords * 4;
+  return shape.k * (shape.pairs ? 2 : 4);
+}
+
 TilePlan ChooseTile(const GemmShape& shape) {
+  if (shape.form == PanelForm::kQuads) {
+    const int64_t tiles = CeilDiv(shape.rows, std::min(QuadRows(shape.isa), LargestGroup(shape.isa)));
+    return {.rows = static_cast<int>(CeilDiv(shape.rows, tiles)), .vectors = 2, .in_registers = true};
+  }
   if (shape.form == PanelForm::kRegisters && shape.rows <= FewRows(shape.pairs)) {
     return {.rows = static_cast<int>(shape.rows), .vectors = 2, .in_registers = true};
   }
@@ -78,8 +91,7 @@ WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels
          CeilDiv(CeilDiv(panels, plan.unit_panels), threads) * plan.unit_panels > CeilDiv(panels, threads)) {
     --plan.unit_panels;
   }
-  const int64_t row_bytes = shape.k * (shape.pairs ? 2 : 4);
-  const int64_t most = std::max(kRowBlockRows, kRowBlockBytes / row_bytes);
+  const int64_t most = std::max(kRowBlockRows, kRowBlockBytes / RowBytes(shape));
   plan.row_block = CeilDiv(shape.rows, CeilDiv(shape.rows, most));
   return plan;
 }

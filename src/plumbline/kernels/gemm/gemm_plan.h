@@ -30,8 +30,8 @@ constexpr bool UsesPairs(Isa isa, Compute compute) {
 }
 
 // What a weight's panels are to the tiles: read as they lie; bf16 pairs that float32 tiles widen; codes to
-// decode into scratch; codes that tiles of few rows can decode themselves.
-enum class PanelForm : uint8_t { kReady, kWidened, kDecoded, kRegisters };
+// decode into scratch; codes that tiles of few rows can decode themselves; codes multiplied as integers.
+enum class PanelForm : uint8_t { kReady, kWidened, kDecoded, kRegisters, kQuads };
 
 struct GemmShape {
   Isa isa = Isa::kAvx2;

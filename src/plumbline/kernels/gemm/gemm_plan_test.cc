@@ -54,6 +54,19 @@ TEST(GemmPlan, EveryChoiceHasATile) {
   }
 }
 
+TEST(GemmPlan, EveryChoiceOfIntegersHasATile) {
+  const QuadKernels* tables[] = {&isa_avx2::kQuadKernels, &isa_avx512::kQuadKernels,
+                                 &isa_avx512_bf16::kQuadKernels};
+  for (const Isa isa : kIsas) {
+    for (int64_t rows = 1; rows < 64; ++rows) {
+      const TilePlan tile = ChooseTile({isa, false, PanelForm::kQuads, rows, 1024});
+      ASSERT_TRUE(tile.in_registers && tile.Panels() == 1);
+      for (int format = static_cast<int>(PackedFormat::kQ8_0); format < kPackedFormats; ++format)
+        ASSERT_NE(tables[static_cast<int>(isa)]->tile[format][tile.rows - 1], nullptr) << rows;
+    }
+  }
+}
+
 TEST(GemmPlan, UnitsLeaveNoThreadIdleForLong) {
   for (const int threads : {1, 2, 3, 5, 64}) {
     for (const int64_t panels : {1, 6, 18, 30, 96, 1536}) {

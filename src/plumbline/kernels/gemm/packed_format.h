@@ -1,11 +1,12 @@
 // The storage forms of a packed weight and where the integers of a quantised one lie in a panel of 32
 // columns. Plain enough for *_isa.cc files.
 //
-// Two orders of lanes (PanelOrder). In pair order values are decoded eight columns and two k at a time: "pair
-// vector" v of pair p (k = 2p, 2p + 1) has sixteen lanes, lane l being column 8 v + l / 2 and, where l is
-// odd, the even k of the pair. Rounding two such vectors to bf16 with one instruction gives the pairs that
+// Three orders of lanes (PanelOrder). In pair order values are decoded eight columns and two k at a time:
+// "pair vector" v of pair p (k = 2p, 2p + 1) has sixteen lanes, lane l being column 8 v + l / 2 and, where l
+// is odd, the even k of the pair. Rounding two such vectors to bf16 with one instruction gives the pairs that
 // vdpbf16ps reads, even k high. In column order a vector is one k of sixteen columns: what float32
-// multiply-adds read.
+// multiply-adds read. In quad order a 32-bit lane holds four consecutive k of a column as bytes (a quad; quad
+// i of a group holds k = 4 i + b in byte b): what products of 8-bit integers read.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ inline constexpr int kPanel = 32;
 enum class PackedFormat : uint8_t { kBf16, kF32, kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K };
 inline constexpr int kPackedFormats = 10;
 
-enum class PanelOrder : uint8_t { kPairs, kColumns };
-inline constexpr int kPanelOrders = 2;
+enum class PanelOrder : uint8_t { kPairs, kColumns, kQuads };
+inline constexpr int kPanelOrders = 3;
 
 // What a quantised weight's blocks allow its decoders, each what the one before it does and more:
 // kPlain: every value is finite and no value of fma(scale, code, minimum) is -0;
@@ -48,6 +49,12 @@ enum class Decoding : uint8_t { kAny, kPlain, kExact };
 //     high bits, in column order
 //                 high_bits 1: uint32 [32], k in bit k
 //                 high_bits 2: uint32 [2][32], k = 16 w + i in bits 2 i.. of word w
+//     low bits, in quad order
+//                 low_bits 4: uint32 [4][32 columns], quad 2 w + h in bits 4 h.. of each byte of word w
+//                 low_bits 8: uint32 [8][32], quad w in word w
+//     high bits, in quad order
+//                 high_bits 1: uint32 [32], quad i in bit i of each byte
+//                 high_bits 2: uint32 [2][32], quad 4 w + i in bits 2 i.. of each byte of word w
 //
 // Codes are stored unsigned. The value is scale * (code - offset) or fma(scale, code - offset, minimum):
 // every product is exact in float32, so the single rounding is the reference's.
@@ -70,7 +77,7 @@ struct QuantLayout {
 // Where a column's scale lies. In pair order columns j and j + 8 of each 16 are side by side, so that
 // duplicating the even and the odd lanes of a vector of scales gives the lanes of two pair vectors.
 constexpr int ScalePosition(PanelOrder order, int column) {
-  return order == PanelOrder::kColumns ? column : column / 16 * 16 + column % 8 * 2 + column / 8 % 2;
+  return order == PanelOrder::kPairs ? column / 16 * 16 + column % 8 * 2 + column / 8 % 2 : column;
 }
 
 // Decoding in column order reads words at every byte offset: up to this many bytes behind the last panel.

@@ -1,6 +1,7 @@
 #include "plumbline/kernels/gemm/packed_weight.h"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -21,7 +22,7 @@ std::optional<PackedFormat> FormatOf(DType dtype, Compute compute) {
   switch (dtype) {
     case DType::kF32:
     case DType::kF16:
-      return compute == Compute::kBf16 ? PackedFormat::kBf16 : PackedFormat::kF32;
+      return compute == Compute::kF32 ? PackedFormat::kF32 : PackedFormat::kBf16;
     case DType::kBF16:
       return PackedFormat::kBf16;
     case DType::kQ4_0:
@@ -74,6 +75,11 @@ Status CheckSource(const RawTensor& source, int64_t leaf, std::span<const int32_
   return {};
 }
 
+PanelOrder OrderFor(Isa isa, Compute compute) {
+  if (compute == Compute::kInt8) return PanelOrder::kQuads;
+  return UsesPairs(isa, compute) ? PanelOrder::kPairs : PanelOrder::kColumns;
+}
+
 // One panel's source: the rows that become its columns.
 struct PanelSource {
   DType dtype;
@@ -111,6 +117,37 @@ void PackPlain(const PanelSource& source, int64_t k, PackedFormat format, Comput
         out[p * kPanel + c] = bits(tile[c][2 * p]) << 16 | bits(tile[c][2 * p + 1]);
     }
   }
+}
+
+// Of two bf16 side by side: whether one is neither a normal number nor zero.
+bool HasOdd(uint32_t pair) {
+  const auto odd = [](uint32_t bits) {
+    return (bits & 0x7f80) == 0x7f80 || ((bits & 0x7f80) == 0 && (bits & 0x7f) != 0);
+  };
+  return odd(pair) || odd(pair >> 16);
+}
+
+// bf16 stays what it is but for denormals and NaN, which PackPlain sees to: returns false where there are
+// any, or an odd k.
+bool PackPairs(const PanelSource& source, int64_t k, uint32_t* panel) {
+  if (k % 2 != 0) return false;
+  for (int64_t begin = 0; begin < k / 2; begin += kTileK) {
+    const int64_t count = std::min(kTileK, k / 2 - begin);
+    for (int c = 0; c < source.columns; ++c) {
+      uint32_t* out = panel + begin * kPanel + c;
+      bool odd = false;
+      for (int64_t p = 0; p < count; ++p) {
+        uint32_t pair;
+        std::memcpy(&pair, source.row[c] + 4 * (begin + p), sizeof pair);
+        odd |= HasOdd(pair);
+        out[p * kPanel] = pair << 16 | pair >> 16;
+      }
+      if (odd) return false;
+    }
+    for (int64_t p = 0; p < count; ++p)
+      std::fill(panel + (begin + p) * kPanel + source.columns, panel + (begin + p + 1) * kPanel, 0u);
+  }
+  return true;
 }
 
 // The product with code 0 of a scale below zero is -0, and stays it where the minimum is -0.
@@ -168,6 +205,7 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
                         Info(source.dtype).name, source.name);
   }
   RETURN_IF_ERROR(CheckSource(source, leaf, row_order));
+  if (!IsQuantized(*format)) compute = WithoutIntegers(compute);
   PackedWeight weight;
   weight.n_ = row_order.empty() ? source.shape[0] : static_cast<int64_t>(row_order.size());
   weight.k_ = source.shape[1];
@@ -175,7 +213,7 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
   weight.compute_ = compute;
   weight.format_ = *format;
   weight.panel_bytes_ = PanelBytes(*format, weight.k_);
-  weight.order_ = UsesPairs(context.isa, compute) ? PanelOrder::kPairs : PanelOrder::kColumns;
+  weight.order_ = OrderFor(context.isa, compute);
   ASSIGN_OR_RETURN(weight.buffer_, Buffer::Allocate(weight.bytes() + kPanelSlack));
 
   const auto* rows = static_cast<const uint8_t*>(source.data);
@@ -192,7 +230,9 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
     if (IsQuantized(*format)) {
       decoding[p] = PackQuantized(from, weight.k_, *format, weight.order_, static_cast<uint8_t*>(panel));
     } else {
-      PackPlain(from, weight.k_, *format, compute, panel);
+      const bool done = source.dtype == DType::kBF16 && *format == PackedFormat::kBf16 &&
+                        PackPairs(from, weight.k_, static_cast<uint32_t*>(panel));
+      if (!done) PackPlain(from, weight.k_, *format, compute, panel);
     }
   };
   const int64_t batch = std::max<int64_t>(1, kBatchBytes / (kPanel * row_bytes));

@@ -2,7 +2,8 @@
 //
 // The value of an element (numerics contract, section 3) is its dequantised float32, rounded to bf16 when
 // the compute type is bf16. That value, not the storage, defines every result: how a weight is stored
-// (quantised, bf16, float32) never changes a bit.
+// (quantised, bf16, float32) never changes a bit. Where the compute type is int8 a quantised weight is its
+// integers, scales and minima, and any other weight is computed as bf16.
 #pragma once
 
 #include <cstdint>
@@ -25,11 +26,10 @@ class PackedWeight {
   // packed weight is source row row_order[i] where row_order is not empty; rows may repeat or be left out.
   // Anything else, and a type that holds no weights, is InvalidInput naming the tensor.
   //
-  // Storage: quantised types keep their integers; f32 and f16 become bf16 or float32, the compute type;
-  // bf16 stays bf16. Quantised ones take the order of lanes that the context's instruction set multiplies
-  // fastest; every other one reads it too.
-  // `batch_done`, where given, is called now and then while no thread reads the source: a caller that maps it
-  // from a file can let the pages read so far go.
+  // Storage: quantised types keep their integers; f32 and f16 become float32 where that is the compute type,
+  // else bf16; bf16 stays bf16. Quantised ones take the order of lanes that the context's instruction set
+  // multiplies fastest; every other one reads it too. `batch_done`, where given, is called now and then while
+  // no thread reads the source: a caller that maps it from a file can let the pages read so far go.
   static Result<PackedWeight> Pack(const KernelContext& context, const RawTensor& source, Compute compute,
                                    int64_t leaf, std::span<const int32_t> row_order = {},
                                    const std::function<void()>& batch_done = {});
@@ -37,7 +37,7 @@ class PackedWeight {
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
   int64_t leaf() const { return leaf_; }
-  Compute compute() const { return compute_; }
+  Compute compute() const { return compute_; }  // kInt8 of a quantised type alone
   PackedFormat format() const { return format_; }
   PanelOrder order() const { return order_; }
   Decoding decoding() const { return decoding_; }  // of a quantised format
