@@ -20,7 +20,7 @@ struct F32Element {
 #if defined(__AVX512F__)
   static constexpr int kRows = 6, kVectors = 4;  // 24 sums, 4 cache vectors, of 32 registers
 #else
-  static constexpr int kRows = 5, kVectors = 1;  // 10 sums, 2 cache vectors, of 16 registers
+  static constexpr int kRows = 6, kVectors = 1;  // 12 sums, 2 cache vectors, one of a, of 16 registers
 #endif
   using Operand = F32x16;
   static inline Operand FromWords(I32x16 words) { return AsF32(words); }
@@ -88,9 +88,20 @@ struct BlockDot {
   float* c;  // row r at c + r * c_stride; whole vectors are written
   int64_t c_stride;
   int64_t steps;
-  int64_t lanes;    // words of a step that are read
-  bool accumulate;  // the chains go on from c instead of from +0
+  int64_t lanes;         // words of a step that are read
+  bool accumulate;       // the chains go on from c instead of from +0
+  int64_t b_panel = 16;  // from sixteen lanes of b to the next sixteen; 16 where kPanels is false
 };
+
+// Whether sixteen lanes of all steps may lie together, as a panel: a tile of sixteen lanes then reads memory
+// in order, and its lines spread over all sets of the first-level cache. Wider tiles have no use for it.
+#if defined(__AVX512F__)
+constexpr bool kPanels = false;
+#else
+constexpr bool kPanels = true;
+#endif
+
+static inline int64_t PanelOf(const BlockDot& d) { return kPanels ? d.b_panel : 16; }
 
 // Lanes from n on read as zero and their memory is not touched.
 static inline I32x16 LoadWords(const uint32_t* p, int64_t n) {
@@ -108,13 +119,17 @@ static void DotTile(const BlockDot& d, int64_t lane, int64_t tail) {
       acc[r][v] = d.accumulate ? Load(d.c + r * d.c_stride + lane + 16 * v) : Zero();
     }
   }
-  const uint32_t* b = d.b + lane;
+  const int64_t panel = PanelOf(d);
+  const uint32_t* b = d.b + lane / 16 * panel;
+#if !defined(__AVX512F__)
+#pragma GCC unroll 4
+#endif
   for (int64_t i = 0; i < d.steps; ++i, b += d.b_stride) {
     typename Element::Operand cache[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      cache[v] =
-          Element::FromWords(kTail && v == kVectors - 1 ? LoadWords(b + 16 * v, tail) : LoadI(b + 16 * v));
+      cache[v] = Element::FromWords(kTail && v == kVectors - 1 ? LoadWords(b + panel * v, tail)
+                                                               : LoadI(b + panel * v));
     }
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -164,7 +179,8 @@ static void DotBoundaryPair(const BlockDot& d, int64_t pair, bool even) {
       const uint32_t whole = (half == 0) == even ? 0xffffffffu : 0u;
       const uint32_t kept = kSteps == 2 ? whole : even ? 0xffff0000u : 0x0000ffffu;
       const int64_t step = kSteps * pair + half;
-      const I32x16 words = LoadWords(d.b + step * d.b_stride + lane, d.lanes - lane);
+      const uint32_t* b = d.b + step * d.b_stride + lane / 16 * PanelOf(d);
+      const I32x16 words = LoadWords(b, d.lanes - lane);
       acc = Element::Dot(acc, Element::FromWords(words & SetI(static_cast<int32_t>(kept))),
                          Element::Broadcast(d.a, step));
     }

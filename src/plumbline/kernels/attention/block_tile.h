@@ -31,10 +31,13 @@ class BlockTile {
   }
 
   // Every pointer is to the tile's first row. Raw scores of every vector that some row sees a key of.
-  void Scores(const uint32_t* q, int64_t q_stride, const uint32_t* k_part, float* scores, int64_t steps) {
+  void Scores(const uint32_t* q, int64_t q_stride, const uint32_t* k_part, float* scores, int64_t steps,
+              int64_t k_stride = 64, int64_t k_panel = 16) {
     if (lo_all_ > hi_all_) return;
-    const int begin = lo_all_ / 16 * 16, end = (hi_all_ / 16 + 1) * 16;
-    Dot<Element>({q, q_stride, k_part + begin, 64, scores + begin, 64, steps, end - begin, false}, count_);
+    const int begin = lo_all_ / 16, end = hi_all_ / 16 + 1;
+    Dot<Element>({q, q_stride, k_part + begin * k_panel, k_stride, scores + 16 * begin, 64, steps,
+                  16 * (end - begin), false, k_panel},
+                 count_);
   }
 
   // softmax_row(BoolConstant, r, s, lo, hi, m, l) is SoftmaxRow for row r. Leaves the rounded probabilities
@@ -54,9 +57,9 @@ class BlockTile {
     }
   }
 
-  // v_part [64 keys, lanes].
+  // v_part [64 keys, lanes], by its strides.
   void Output(const float* probabilities, const uint32_t* v_part, int64_t v_stride, int64_t lanes, float* o,
-              int64_t o_stride) {
+              int64_t o_stride, int64_t v_panel = 16) {
     const BlockDot all = {reinterpret_cast<const uint32_t*>(probabilities),
                           64,
                           v_part,
@@ -65,7 +68,8 @@ class BlockTile {
                           o_stride,
                           64 / Element::kPerStep,
                           lanes,
-                          false};
+                          false,
+                          v_panel};
     if (full_) {
       Dot<Element>(all, count_);
     } else {
@@ -88,6 +92,26 @@ static inline void ForTiles(int rows, const Fn& fn) {
     const int count = rows / tiles + (t < rows % tiles ? 1 : 0);
     fn(r, count);
     r += count;
+  }
+}
+
+// Dot for any number of rows, whole vectors of lanes. With panels, one at a time meets as many rows as stay
+// in the first-level cache beside it.
+template <class Element>
+static inline void DotBlock(const BlockDot& d, int rows) {
+  if constexpr (kPanels) {
+    const int fit = static_cast<int>(4096 / (d.steps * Element::kPerStep));
+    const int most = fit < Element::kRows ? Element::kRows : fit;
+    for (int first = 0; first < rows; first += most) {
+      const int count = rows - first < most ? rows - first : most;
+      for (int64_t lane = 0; lane < d.lanes; lane += 16) {
+        ForTiles<Element::kRows>(count, [&](int r, int tile_rows) {
+          DotTileOf<Element>(tile_rows, 1, DotOfRow(d, first + r), lane, 16);
+        });
+      }
+    }
+  } else {
+    ForTiles<Element::kRows>(rows, [&](int r, int count) { Dot<Element>(DotOfRow(d, r), count); });
   }
 }
 

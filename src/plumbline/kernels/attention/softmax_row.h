@@ -55,16 +55,12 @@ static inline Mask16 KeysInRange(int v, int lo, int hi) {
   return FirstN(end < 0 ? 0 : end) & ~FirstN(begin < 0 ? 0 : begin);
 }
 
-// s [64]: one row's raw scores; score(v, raw) makes vector v of them what the softmax is taken of. Keys [lo,
-// hi] count (all 64 if kFull); what s holds for others is never used. The probabilities take the scores'
-// place, as keep(v, p) leaves them, rounded and laid out by Element::StoreRow, for the vectors those keys lie
-// in; +0 for the keys that do not count. m may be a zero of either sign: only max_logit would show it, and it
-// makes every zero +0.
-template <class Element, bool kFull, class Score, class Keep>
-static inline void SoftmaxRow(const Score& score, const Keep& keep, float* s, int lo, int hi, float* m,
-                              float* l) {
+// The vectors x [4] that the softmax of one row is taken of: score(v, raw) of the raw scores s [64], of which
+// keys [lo, hi] count (all 64 if kFull). Returns their maximum, a zero of either sign where it is one: only
+// max_logit would show it, and it makes every zero +0.
+template <bool kFull, class Score>
+static inline float ScoreRow(const Score& score, const float* s, int lo, int hi, F32x16* x) {
   const int begin = kFull ? 0 : lo / 16, end = kFull ? 4 : hi / 16 + 1;
-  F32x16 x[4];
   F32x16 top = MinusInfinity();
   Mask16 nan = FirstN(0);
 #pragma GCC unroll 4
@@ -74,7 +70,14 @@ static inline void SoftmaxRow(const Score& score, const Keep& keep, float* s, in
     top = MaxPs(top, x[v]);
     nan = nan | IsNan(x[v]);
   }
-  const float max = Bits(nan) != 0 ? __builtin_nanf("") : MaxAcross(top);
+  return Bits(nan) != 0 ? __builtin_nanf("") : MaxAcross(top);
+}
+
+// The sum of the row's probabilities. They take the place of s, as keep(v, p) leaves them, rounded and laid
+// out by Element::StoreRow, for the vectors the row's keys lie in; +0 for the keys that do not count.
+template <class Element, bool kFull, class Keep>
+static inline float WeighRow(const Keep& keep, const F32x16* x, float max, float* s, int lo, int hi) {
+  const int begin = kFull ? 0 : lo / 16, end = kFull ? 4 : hi / 16 + 1;
   F32x16 sum = Zero();
 #pragma GCC unroll 4
   for (int v = begin; v < end; ++v) {
@@ -83,8 +86,16 @@ static inline void SoftmaxRow(const Score& score, const Keep& keep, float* s, in
     sum = sum + e;
     Element::StoreRow(reinterpret_cast<uint32_t*>(s), 16 * v, keep(v, e));
   }
-  *m = max;
-  *l = SumAcross(sum);
+  return SumAcross(sum);
+}
+
+// Both, m and l of the block (attention_twin.h).
+template <class Element, bool kFull, class Score, class Keep>
+static inline void SoftmaxRow(const Score& score, const Keep& keep, float* s, int lo, int hi, float* m,
+                              float* l) {
+  F32x16 x[4];
+  *m = ScoreRow<kFull>(score, s, lo, hi, x);
+  *l = WeighRow<Element, kFull>(keep, x, *m, s, lo, hi);
 }
 
 // The decoder's scores: scale, then soft-cap.

@@ -86,8 +86,8 @@ class Backward {
         if (!w_.plan.Active(i, index)) continue;
         const FusedRows rows = c_.RowBlock(i, h);
         w_.kernels.pairs(w_.call, rows, keys, index, round_, pd, ds, spare);
-        w_.kernels.add_over_rows(pd, rows.d_out, v_width, plan.count, Even(rows.rows), dv);
-        w_.kernels.add_over_rows(ds, rows.q, qk_width, plan.count, Even(rows.rows), dk);
+        w_.kernels.add_over_rows(pd, rows.d_out_lanes, v_width, plan.count, Even(rows.rows), dv);
+        w_.kernels.add_over_rows(ds, rows.q_lanes, qk_width, plan.count, Even(rows.rows), dk);
         if (with_dq) AddDq(keys, index, plan.count, ds, rows.rows, c_.Dq(i, h));
       }
       tree.Push();

@@ -15,6 +15,8 @@ void FusedBackwardChunk::Pack(const FusedChunk& new_chunk, float* memory) {
   q_ = take(rows * work.call.qk_width);
   dq_ = take(rows * work.call.qk_width);
   d_out_ = take(rows * work.call.v_width);
+  q_lanes_ = work.kernels.row_lanes ? take(rows * work.call.qk_width) : q_;
+  d_out_lanes_ = work.kernels.row_lanes ? take(rows * work.call.v_width) : d_out_;
   lse_ = take(rows);
   delta_ = take(rows);
   k_columns_ = take(keys * work.call.qk_steps);
@@ -46,9 +48,13 @@ void FusedBackwardChunk::PackRows(int64_t block, int64_t h) {
   const int64_t v_width = work.call.v_width;
   const int32_t* tokens = &work.plan.row_tokens[64 * block];
   const FusedSource d_out = work.SourceOf(saved.d_out, b, h, work.shape.v_dim);
-  work.kernels.pack_rows(work.SourceOf(work.inputs.q, b, h, work.shape.qk_dim), tokens,
-                         q_ + n * work.call.qk_width, work.call.qk_width);
+  const FusedSource q = work.SourceOf(work.inputs.q, b, h, work.shape.qk_dim);
+  work.kernels.pack_rows(q, tokens, q_ + n * work.call.qk_width, work.call.qk_width);
   work.kernels.pack_rows(d_out, tokens, d_out_ + n * v_width, v_width);
+  if (work.kernels.row_lanes) {
+    work.kernels.pack_lanes(q, tokens, q_lanes_ + n * work.call.qk_width, work.call.qk_width);
+    work.kernels.pack_lanes(d_out, tokens, d_out_lanes_ + n * v_width, v_width);
+  }
   work.kernels.row_dots(d_out, work.SourceOf(saved.out, b, h, work.shape.v_dim), tokens, 64, delta_ + n);
   std::fill_n(dq_ + n * work.call.qk_width, 64 * work.call.qk_width, 0.0f);
   const float* lse = saved.lse + (b * work.shape.heads + h) * work.shape.q_tokens;
@@ -62,6 +68,8 @@ FusedRows FusedBackwardChunk::Rows(int64_t b, int64_t h, int64_t slot, int32_t c
   const int64_t n = h * 64 * chunk.rows() + slot - 64 * chunk.row_begin;
   rows.q = q_ + n * work.call.qk_width;
   rows.d_out = d_out_ + n * work.call.v_width;
+  rows.q_lanes = q_lanes_ + n * work.call.qk_width;
+  rows.d_out_lanes = d_out_lanes_ + n * work.call.v_width;
   rows.lse = lse_ + n;
   rows.delta = delta_ + n;
   return rows;

@@ -73,7 +73,10 @@ class FusedBackwardChunk {
   FusedChunk chunk;
 
  private:
-  int64_t HeadRowFloats() const { return 64 * (2 * work.call.qk_width + work.call.v_width + 2); }
+  int64_t HeadRowFloats() const {
+    const int64_t widths = work.call.qk_width + work.call.v_width;
+    return 64 * ((work.kernels.row_lanes ? 2 : 1) * widths + work.call.qk_width + 2);
+  }
   int64_t HeadKeyFloats() const { return 64 * (work.call.qk_steps + work.call.qk_width + work.call.v_steps); }
   int64_t RowIndex(int64_t block, int64_t h) const { return h * chunk.rows() + block - chunk.row_begin; }
   int64_t KeyIndex(int64_t block, int64_t g) const { return g * chunk.keys() + block - chunk.key_begin; }
@@ -82,6 +85,7 @@ class FusedBackwardChunk {
 
   // [heads or KV heads, blocks, 64, width], and so on.
   float *q_ = nullptr, *d_out_ = nullptr, *dq_ = nullptr, *lse_ = nullptr, *delta_ = nullptr;
+  float *q_lanes_ = nullptr, *d_out_lanes_ = nullptr;
   float *k_columns_ = nullptr, *k_lanes_ = nullptr, *v_columns_ = nullptr;
 };
 

@@ -24,24 +24,34 @@ static void FusedRowDots(const FusedSource& a, const FusedSource& b, const int32
   }
 }
 
-// One row of a tile: from raw scores `pd` and products `ds` to Pd and dS, in place. Keys [lo, hi) count.
-template <bool kRound>
+// One row of a tile: from raw scores `pd` and products `ds` to Pd and dS, in place. Keys [lo, hi) count, all
+// 64 if kFull.
+template <bool kRound, bool kFull>
 static inline void FusedPairRow(const FusedCall& call, const FusedBlockScores& scores, int r, float lse,
                                 float delta, int lo, int hi, float* pd, float* ds) {
   Mask16 kept[4];
   if (call.dropout) scores.Keep(r, kept);
+#pragma GCC unroll 4
   for (int v = 0; v < 4; ++v) {
     const F32x16 x = scores.Score(r, v, Load(pd + 16 * v));
-    const Mask16 in = KeysInRange(v, lo, hi - 1);
     const F32x16 p = Exp(x - Set(lse));
     F32x16 t = Load(ds + 16 * v), weight = p;
     if (call.dropout) {
       t = Select(kept[v], t * Set(call.keep_scale), Zero());
       weight = Select(kept[v], p * Set(call.keep_scale), Zero());
     }
-    const F32x16 d = p * (t - Set(delta));
-    Store(pd + 16 * v, Select(in, kRound ? RoundToBf16(weight) : weight, Zero()));
-    Store(ds + 16 * v, Select(in, kRound ? RoundToBf16(d) : d, Zero()));
+    F32x16 d = p * (t - Set(delta));
+    if constexpr (kRound) {
+      weight = RoundToBf16(weight);
+      d = RoundToBf16(d);
+    }
+    if constexpr (!kFull) {
+      const Mask16 in = KeysInRange(v, lo, hi - 1);
+      weight = Select(in, weight, Zero());
+      d = Select(in, d, Zero());
+    }
+    Store(pd + 16 * v, weight);
+    Store(ds + 16 * v, d);
   }
 }
 
@@ -55,24 +65,21 @@ static void FusedPairTile(const FusedCall& call, const FusedRows& rows, const Fu
   const auto* q = reinterpret_cast<const uint32_t*>(rows.q);
   const auto* d_out = reinterpret_cast<const uint32_t*>(rows.d_out);
   const int64_t q_stride = call.qk_width / Element::kPerStep, v_stride = call.v_width / Element::kPerStep;
-  ForTiles<Element::kRows>(rows.rows, [&](int r, int count) {
-    Dot<Element>(
-        {q + r * q_stride, q_stride, k, 64, pd + r * 64, 64, call.qk_steps / Element::kPerStep, 64, false},
-        count);
-  });
-  ForTiles<Element::kRows>(rows.rows, [&](int r, int count) {
-    Dot<Element>(
-        {d_out + r * v_stride, v_stride, v, 64, ds + r * 64, 64, call.v_steps / Element::kPerStep, 64, false},
-        count);
-  });
-  const auto row = round ? FusedPairRow<true> : FusedPairRow<false>;
+  DotBlock<Element>({q, q_stride, k, ColumnStride(), pd, 64, call.qk_steps / Element::kPerStep, 64, false,
+                     ColumnPanel(call.qk_steps)},
+                    rows.rows);
+  DotBlock<Element>({d_out, v_stride, v, ColumnStride(), ds, 64, call.v_steps / Element::kPerStep, 64, false,
+                     ColumnPanel(call.v_steps)},
+                    rows.rows);
+  const auto row = round ? FusedPairRow<true, false> : FusedPairRow<false, false>;
+  const auto full_row = round ? FusedPairRow<true, true> : FusedPairRow<false, true>;
   for (int r = 0; r < rows.rows; ++r) {
     int64_t lo = rows.lo[r] - block * 64, hi = rows.hi[r] - block * 64;
     lo = lo < 0 ? 0 : lo;
     hi = hi > 64 ? 64 : hi;
     if (lo >= hi || rows.lse[r] == -__builtin_inff()) lo = hi = 0;
-    row(call, scores, r, rows.lse[r], rows.delta[r], static_cast<int>(lo), static_cast<int>(hi), pd + r * 64,
-        ds + r * 64);
+    (hi - lo == 64 ? full_row : row)(call, scores, r, rows.lse[r], rows.delta[r], static_cast<int>(lo),
+                                     static_cast<int>(hi), pd + r * 64, ds + r * 64);
   }
   for (int i = 0; rows.rows % 2 == 1 && i < 64; i += 16) {
     Store(pd + rows.rows * 64 + i, Zero());
@@ -90,11 +97,9 @@ static void FusedProducts(int64_t row_stride, const float* weights, const float*
                           int32_t rows, int64_t steps, float* sums) {
   const auto* a = reinterpret_cast<const uint32_t*>(weights);
   const auto* b = reinterpret_cast<const uint32_t*>(lanes);
-  ForTiles<Element::kRows>(rows, [&](int r, int count) {
-    Dot<Element>({a + r * row_stride, row_stride, b, width, sums + r * width, width,
-                  steps / Element::kPerStep, width, true},
-                 count);
-  });
+  DotBlock<Element>(
+      {a, row_stride, b, LaneStride(width), sums, width, steps / Element::kPerStep, width, true, LanePanel()},
+      rows);
 }
 
 static void FusedAddOverKeys(const float* weights, const float* lanes, int64_t width, int32_t rows,

@@ -3,19 +3,26 @@
 namespace plumbline::PLUMBLINE_ISA {
 
 extern const FusedKernels kFusedKernels;
-const FusedKernels kFusedKernels = {PackFusedRows,    PackFusedRows, PackFusedColumns, StoreFusedRows,
-                                    FusedRowDots,     FusedForward,  FusedPairs,       FusedAddOverKeys,
-                                    FusedAddOverRows, FusedAdd};
+const FusedKernels kFusedKernels = {PackFusedRows,    PackFusedLanes, PackFusedColumns, StoreFusedRows,
+                                    FusedRowDots,     FusedForward,   FusedPairs,       FusedAddOverKeys,
+                                    FusedAddOverRows, FusedAdd,       kPanels};
 
 extern const FusedKernels* const kFusedPairs;
 
 #if defined(__AVX512BF16__)
 
 namespace {
-const FusedKernels kPairs = {PackPairRows,      PackPairLanes,    PackPairColumns,
-                             StoreFusedRows,    FusedRowDots,     FusedForwardOf<Bf16Element, Bf16Element>,
-                             FusedPairsOfPairs, PairsAddOverKeys, PairsAddOverRows,
-                             FusedAdd};
+const FusedKernels kPairs = {PackPairRows,
+                             PackPairLanes,
+                             PackPairColumns,
+                             StoreFusedRows,
+                             FusedRowDots,
+                             FusedForwardOf<Bf16Element, Bf16Element>,
+                             FusedPairsOfPairs,
+                             PairsAddOverKeys,
+                             PairsAddOverRows,
+                             FusedAdd,
+                             false};
 }  // namespace
 const FusedKernels* const kFusedPairs = &kPairs;
 

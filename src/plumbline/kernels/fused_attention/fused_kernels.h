@@ -12,6 +12,9 @@
 // Which is faster depends on the machine: vdpbf16ps has twice the rate of multiply-adds on some and half on
 // others. Arrays are laid out in words and have the same size either way; pairs leave half of some unused:
 //
+// Floats of instruction sets without 512-bit vectors have panels: [width / 16 panels, 64, 16] as lanes and [4
+// panels, steps, 16] as columns.
+//
 //   rows     floats [64, width].  pairs [64, width / 2 words of two dims], then [32, width words of two rows]
 //   lanes    floats [64, width].  pairs [32, width words of two keys]
 //   columns  floats [steps, 64].  pairs [steps / 2, 64 words of two dims]
@@ -45,8 +48,10 @@ struct FusedCall {
 // Up to 64 query rows of one segment and one head. Padded rows of all arrays are readable.
 struct FusedRows {
   int32_t rows;
-  const float* q;         // rows of qk_width
-  const float* d_out;     // rows of v_width, backward only
+  const float* q;        // rows of qk_width
+  const float* d_out;    // rows of v_width, backward only
+  const float* q_lanes;  // what add_over_rows takes of q and d_out, backward only
+  const float* d_out_lanes;
   const float* lse;       // [rows], backward only
   const float* delta;     // [rows], backward only
   const int32_t* lo;      // [rows] the keys a row may see are those of ranks [lo, hi)
@@ -108,10 +113,12 @@ struct FusedKernels {
   // sums[r] += sum over an even number of steps of weights[r, step] * lanes[step], sums [rows, width].
   void (*add_over_keys)(const float* weights, const float* lanes, int64_t width, int32_t rows, int64_t steps,
                         float* sums);
-  // sums[key] += sum over an even number of query rows of weights[row, key] * rows[row], sums [keys, width].
+  // sums[key] += sum over an even number of query rows of weights[row, key] * rows[row], sums [keys, width];
+  // `rows` as lanes where `row_lanes`.
   void (*add_over_rows)(const float* weights, const float* rows, int64_t width, int32_t keys, int64_t steps,
                         float* sums);
   void (*add)(int64_t count, float* left, const float* right);  // left += right; count in sixteens
+  bool row_lanes;
 };
 
 // Floats of scratch `forward` needs for `blocks` key blocks; 64-byte aligned.

@@ -11,7 +11,10 @@ static inline int64_t FusedSize(FusedType type) { return type == FusedType::kF32
 // n elements from p on, the other lanes 0; 0 <= n.
 static inline F32x16 LoadElements(FusedType type, const char* p, int64_t n) {
   const int lanes = n >= 16 ? 16 : static_cast<int>(n);
-  if (type == FusedType::kF32) return LoadN(reinterpret_cast<const float*>(p), lanes);
+  if (type == FusedType::kF32) {
+    const auto* floats = reinterpret_cast<const float*>(p);
+    return lanes == 16 ? Load(floats) : LoadN(floats, lanes);
+  }
   alignas(32) uint16_t part[16];
   if (lanes < 16) {
     for (int i = 0; i < 16; ++i) part[i] = i < lanes ? reinterpret_cast<const uint16_t*>(p)[i] : uint16_t{0};
@@ -41,7 +44,10 @@ static inline void NarrowToF16(F32x16 x, uint16_t* to) {
 
 static inline void StoreElements(FusedType type, char* p, F32x16 x, int64_t n) {
   const int lanes = n >= 16 ? 16 : static_cast<int>(n);
-  if (type == FusedType::kF32) return StoreN(reinterpret_cast<float*>(p), x, lanes);
+  if (type == FusedType::kF32) {  // a masked store is slow on some machines
+    auto* floats = reinterpret_cast<float*>(p);
+    return lanes == 16 ? Store(floats, x) : StoreN(floats, x, lanes);
+  }
   alignas(32) uint16_t part[16];
   auto* to = lanes < 16 ? part : reinterpret_cast<uint16_t*>(p);
   if (type == FusedType::kBf16) {
@@ -52,14 +58,23 @@ static inline void StoreElements(FusedType type, char* p, F32x16 x, int64_t n) {
   for (int i = 0; lanes < 16 && i < lanes; ++i) reinterpret_cast<uint16_t*>(p)[i] = part[i];
 }
 
-// Rounded to bf16, as float32.
+// A result of arithmetic, so no denormal, rounded to bf16, as float32.
 static inline F32x16 RoundToBf16(F32x16 x) {
 #if defined(__AVX512BF16__)
   return AsF32(ShiftLeft<16>({_mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x.v)))}));
 #else
-  return AsF32(ShiftLeft<16>(Bf16Bits(x)));
+  const I32x16 bits = AsI32(x);
+  const I32x16 rounded = bits + SetI(0x7fff) + (ShiftRight<16>(bits) & SetI(1));
+  const I32x16 high = rounded & SetI(static_cast<int32_t>(0xffff0000u));
+  return Select(IsNan(x), AsF32(SetI(0x7fc00000)), AsF32(high));
 #endif
 }
+
+// Where packed columns and lanes have their steps and their sixteens of lanes (BlockDot).
+static inline int64_t ColumnStride() { return kPanels ? 16 : 64; }
+static inline int64_t ColumnPanel(int64_t steps) { return kPanels ? 16 * steps : 16; }
+static inline int64_t LaneStride(int64_t width) { return kPanels ? 16 : width; }
+static inline int64_t LanePanel() { return kPanels ? 16 * 64 : 16; }
 
 static inline F32x16 LoadToken(const FusedSource& source, int32_t token, int64_t d) {
   if (token < 0 || d >= source.dim) return Zero();
@@ -70,6 +85,12 @@ static inline F32x16 LoadToken(const FusedSource& source, int32_t token, int64_t
 static void PackFusedRows(const FusedSource& source, const int32_t* tokens, float* to, int64_t width) {
   for (int r = 0; r < 64; ++r, to += width) {
     for (int64_t d = 0; d < width; d += 16) Store(to + d, LoadToken(source, tokens[r], d));
+  }
+}
+
+static void PackFusedLanes(const FusedSource& source, const int32_t* tokens, float* to, int64_t width) {
+  for (int r = 0; r < 64; ++r, to += LaneStride(width)) {
+    for (int64_t d = 0; d < width; d += 16) Store(to + d / 16 * LanePanel(), LoadToken(source, tokens[r], d));
   }
 }
 
@@ -89,7 +110,7 @@ static void TurnFusedColumns(const FusedSource& source, const int32_t* tokens, i
 static void PackFusedColumns(const FusedSource& source, const int32_t* tokens, float* to, int64_t steps) {
   TurnFusedColumns(source, tokens, steps, [&](const float(*rows)[16], int first, int64_t d, int64_t count) {
     for (int64_t k = 0; k < count; ++k) {
-      float* column = to + (d + k) * 64 + first;
+      float* column = to + (d + k) * ColumnStride() + first / 16 * ColumnPanel(steps);
       for (int i = 0; i < 16; ++i) column[i] = rows[i][k];
     }
   });
