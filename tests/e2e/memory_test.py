@@ -69,6 +69,20 @@ class Memory(unittest.TestCase):
         self.assertLess(limited, limit)
         self.assertGreater(free, limit, "a limit that nothing would have passed")
 
+    def test_a_memory_limit_holds_for_generation_too(self):
+        model = cli.default_model()
+        info = json.loads(cli.run_ok("info", "-m", model, "--format", "json", "--threads", 2, "--memory-limit",
+                                     "1B").stdout)
+        limit = info["memory_limit_least"] + 4 * info["memory_limit_page_bytes"]
+        common = ("generate", "-m", model, "--tokens", cli.comma_list(range(100, 160)), "-n", 30, "--threads", 2,
+                  "--top-logprobs", 3, "--format", "json", "--quiet")
+        want = cli.strict_json(cli.run_ok(*common).stdout)
+        got = cli.strict_json(cli.run_ok(*common, "--memory-limit", limit).stdout)
+        self.assertEqual(got["receipt"]["digest"], want["receipt"]["digest"])
+        self.assertLess(peak_bytes(*common, "--memory-limit", limit), limit)
+        refused = cli.run(*common, "--memory-limit", info["memory_limit_least"])
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+
     def test_a_short_prompt_needs_no_long_ones_kv(self):
         info = json.loads(cli.run_ok("info", "-m", self.model, "--format", "json").stdout)
         self.assertLess(self.score(256), info["packed_weight_bytes"] + info["kv_bytes_per_page"] * 4 + 64 * MIB)

@@ -134,6 +134,18 @@ TEST_P(EngineDraft, ObservationsTakeNoGuesses) {
   EXPECT_EQ(engine.stats().drafts_accepted + engine.stats().drafts_rejected, 0);
 }
 
+TEST_P(EngineDraft, AStepsGuessesAreSharedAmongItsSequences) {
+  const std::vector<Request> requests = WithDrafts(Requests(), 7);
+  const std::vector<RequestResult> want = RunCold(*runtime_, Requests());
+  for (int64_t draft_rows : {0, 3, 4, 9}) {
+    Engine engine =
+        Engine::Create(*runtime_, {.batch_size = 4, .draft_rows = draft_rows, .prefix_cache = false}).value();
+    ExpectSame(RunAll(engine, requests), want, fmt::format("{} draft rows", draft_rows));
+    const EngineStats& stats = engine.stats();
+    EXPECT_EQ(stats.drafts_accepted + stats.drafts_rejected > 0, draft_rows >= 4) << draft_rows;
+  }
+}
+
 TEST_P(EngineDraft, RefusesTooMany) {
   Request request = Requests()[0];
   Engine engine = Engine::Create(*runtime_, {}).value();
