@@ -1,6 +1,6 @@
-// Every product of tensor, data, pipeline and context parallel degrees up to 8 ranks gives one rank's bits:
-// log-probs, top-k, hidden states, attention maxima, generated tokens; with strangers in flight, chunks,
-// prefixes and drafts.
+// Every product of tensor, data, pipeline and context parallel degrees up to 8 ranks, with experts cut like
+// dense layers or over ranks, gives one rank's bits: log-probs, top-k, hidden states, attention maxima,
+// generated tokens; with strangers in flight, chunks, prefixes and drafts.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,8 +18,10 @@ std::vector<ParallelDegrees> AllDegrees(const DecoderConfig& config, int most) {
     for (int dp = 1; tp * dp <= most; ++dp) {
       for (int pp = 1; tp * dp * pp <= most; ++pp) {
         for (int cp = 1; tp * dp * pp * cp <= most; ++cp) {
-          const ParallelDegrees degrees{.tp = tp, .dp = dp, .pp = pp, .cp = cp};
+          ParallelDegrees degrees{.tp = tp, .dp = dp, .pp = pp, .cp = cp};
           if (degrees.Ranks() > 1 && CheckDegrees(config, degrees)) all.push_back(degrees);
+          degrees.ep = tp * dp;
+          if (degrees.ep > 1 && CheckDegrees(config, degrees)) all.push_back(degrees);
         }
       }
     }
@@ -53,8 +55,8 @@ TEST_P(Degrees, EveryProductGivesOneRanksBits) {
     ASSERT_TRUE(want.has_value()) << want.error().message;
     int compared = 0;
     for (const ParallelDegrees& degrees : AllDegrees(one->config(), most)) {
-      SCOPED_TRACE(fmt::format("tp {} dp {} pp {} cp {}, observed {}", degrees.tp, degrees.dp, degrees.pp,
-                               degrees.cp, observed));
+      SCOPED_TRACE(fmt::format("tp {} dp {} pp {} cp {} ep {}, observed {}", degrees.tp, degrees.dp,
+                               degrees.pp, degrees.cp, degrees.ep, observed));
       const auto ranks = one->With(degrees, 1);
       ASSERT_TRUE(ranks.has_value()) << ranks.error().message;
       const Result<VerifyAnswers> got = RunVerifyCase(**ranks, how, observed, nullptr);
@@ -81,6 +83,31 @@ INSTANTIATE_TEST_SUITE_P(
       const std::string& model = info.param.model;
       return fmt::format("{}_{}", model.substr(0, model.find('/')), Name(info.param.compute));
     });
+
+TEST(ExpertDegrees, ARankHoldsItsExpertsAlone) {
+  const std::unique_ptr<Runtime> one = LoadTiny("qwen3_moe", 1, Compute::kBf16);
+  ASSERT_NE(one, nullptr);
+  const auto experts = [](const Runtime& runtime) {
+    return std::ssize(runtime.decoder().layers->back().experts.experts);
+  };
+  EXPECT_EQ(experts(*one), 9);
+  EXPECT_EQ(experts(**one->With({.tp = 2}, 1)), 9);
+  EXPECT_EQ(experts(**one->With({.tp = 2, .dp = 2, .ep = 4}, 1)), 3);
+  // Replicas share nothing of their layers then: more of everything else, but each expert once.
+  const auto weights = [&](const ParallelDegrees& degrees) {
+    return (*one->With(degrees, 1))->WeightBytes();
+  };
+  const int64_t experts_bytes = [&] {
+    int64_t bytes = 0;
+    for (const DecoderLayer& layer : *one->decoder().layers) {
+      for (const auto& expert : layer.experts.experts)
+        bytes +=
+            expert.gate_proj.weight.bytes() + expert.up_proj.weight.bytes() + expert.down_proj.WeightBytes();
+    }
+    return bytes;
+  }();
+  EXPECT_LT(weights({.dp = 2, .ep = 2}), 2 * one->WeightBytes() - experts_bytes + 1);
+}
 
 }  // namespace
 }  // namespace plumbline

@@ -56,6 +56,15 @@ class MpiRanks(unittest.TestCase):
                 self.assertEqual([r["receipt"]["digest"] for r in got], want, degrees)
                 self.assertEqual(got[0]["receipt"]["tp"], degrees[1] if "--tp" in degrees else 1)
 
+    def test_experts_over_processes(self):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = ["-m", cli.model_path("qwen3_moe"), "-f", write_requests(folder, 3, 50)]
+            want = [r["receipt"]["digest"] for r in cli.score(*arguments)]
+            for degrees in (["--dp", 2, "--ep", 2], ["--tp", 2, "--dp", 2, "--ep", 4]):
+                got = cli.score(*arguments, *degrees, "--launcher", "mpi")
+                self.assertEqual([r["receipt"]["digest"] for r in got], want, degrees)
+                self.assertEqual(got[0]["receipt"]["ep"], degrees[-1])
+
     def test_generate_gives_one_ranks_text(self):
         arguments = ["generate", "-m", MODEL, "--tokens", "1,5,9", "-n", 12, "--temperature", 0.8, "--seed", 3, "--format", "json"]
         want = cli.strict_json(cli.run_ok(*arguments).stdout)
@@ -64,6 +73,7 @@ class MpiRanks(unittest.TestCase):
 
     def test_what_cannot_be_is_one_line_and_exit_code_2(self):
         for arguments, says in ((["-m", "/nonexistent", "--tp", 2], "/nonexistent"), (["-m", MODEL, "--tp", 7], "--tp: got 7"),
+                                (["-m", MODEL, "--tp", 2, "--ep", 2], "--ep: got 2"),
                                 (["-m", MODEL, "--tp", 2, "--tokens", "1,999999"], "999999")):
             tokens = [] if "--tokens" in arguments else ["--tokens", "1,2,3"]
             result = cli.run("score", *arguments, *tokens, "--launcher", "mpi")

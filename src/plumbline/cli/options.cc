@@ -37,7 +37,7 @@ void AddRunOptions(CLI::App& command, RunOptions& options) {
   command.add_option("--tp", options.tp, "tensor parallel ranks")->capture_default_str();
   command.add_option("--dp", options.dp, "data parallel ranks")->capture_default_str();
   command.add_option("--pp", options.pp, "pipeline parallel ranks")->capture_default_str();
-  command.add_option("--ep", options.ep, "expert parallel ranks")->capture_default_str();
+  command.add_option("--ep", options.ep, "expert parallel ranks: 1, or --tp x --dp")->capture_default_str();
   command.add_option("--cp", options.cp, "context parallel ranks")->capture_default_str();
   command
       .add_option("--launcher", options.launcher,
@@ -82,9 +82,7 @@ Result<RuntimeOptions> ToRuntimeOptions(const RunOptions& options) {
   }
   ASSIGN_OR_RETURN(out.isa, options.isa == "auto" ? FastestIsa() : ParseIsa(options.isa));
   ASSIGN_OR_RETURN(out.memory_limit, MemoryLimit(options));
-  if (options.ep != 1)
-    return InvalidInput("--ep: got {}, want 1 (no architecture here has experts)", options.ep);
-  out.degrees = {.tp = options.tp, .dp = options.dp, .pp = options.pp, .cp = options.cp};
+  out.degrees = {.tp = options.tp, .dp = options.dp, .pp = options.pp, .cp = options.cp, .ep = options.ep};
   RETURN_IF_ERROR(CheckDegreeSizes(out.degrees));
   if (options.launcher != "local" && options.launcher != "mpi") {
     return InvalidInput("--launcher: got '{}', want local or mpi", options.launcher);

@@ -73,8 +73,11 @@ void AppendReceipt(std::string& out, const ReceiptContext& receipt, const Reques
   AppendJsonString(object.Field("isa"), Name(options.isa));
   fmt::format_to(std::back_inserter(object.Field("threads")), "{}", options.threads);
   const ParallelDegrees& degrees = options.degrees;
-  for (const auto& [name, degree] :
-       {std::pair{"tp", degrees.tp}, {"dp", degrees.dp}, {"pp", degrees.pp}, {"ep", 1}, {"cp", degrees.cp}}) {
+  for (const auto& [name, degree] : {std::pair{"tp", degrees.tp},
+                                     {"dp", degrees.dp},
+                                     {"pp", degrees.pp},
+                                     {"ep", degrees.ep},
+                                     {"cp", degrees.cp}}) {
     fmt::format_to(std::back_inserter(object.Field(name)), "{}", degree);
   }
   if (receipt.chunk_size > 0) {

@@ -65,7 +65,7 @@ class Loader {
   Result<std::vector<float>> Vector(const std::string& name, int64_t size);
   Status LoadColumns(const LinearName& spec, const Range& rows, Linear& linear);
   Status LoadRows(const LinearName& spec, const std::vector<Range>& inputs, RowParallelLinear& linear);
-  Status PackRows(const RawTensor& raw, int64_t granule, const std::vector<Range>& inputs,
+  Status PackRows(const RawTensor& raw, int64_t granule, const std::vector<Range>& inputs, int part,
                   RowParallelLinear& linear);
   Status LoadLayer(int64_t index, DecoderLayer& layer);
   Result<ExpertTensors> FindExperts(int64_t layer);
@@ -145,17 +145,17 @@ Status Loader::LoadColumns(const LinearName& spec, const Range& rows, Linear& li
 // The columns of this rank, one weight a node of the reduction's tree.
 Status Loader::LoadRows(const LinearName& spec, const std::vector<Range>& inputs, RowParallelLinear& linear) {
   ASSIGN_OR_RETURN(const Found found, Find(spec));
-  RETURN_IF_ERROR(PackRows(*found.raw, spec.granule, inputs, linear));
+  RETURN_IF_ERROR(PackRows(*found.raw, spec.granule, inputs, shard_.at.tensor, linear));
   if (!spec.bias) return {};
   ASSIGN_OR_RETURN(linear.bias, Vector(spec.name + ".bias", spec.n));
   return {};
 }
 
-Status Loader::PackRows(const RawTensor& raw, int64_t granule, const std::vector<Range>& inputs,
+Status Loader::PackRows(const RawTensor& raw, int64_t granule, const std::vector<Range>& inputs, int part,
                         RowParallelLinear& linear) {
   const int64_t leaf = LeafLength(granule, raw.dtype);
   linear = RowParallelLinear::Cut(raw.shape[1], leaf, inputs);
-  for (const Range& columns : linear.PartsOf(shard_.at.tensor)) {
+  for (const Range& columns : linear.PartsOf(part)) {
     ASSIGN_OR_RETURN(PackedWeight weight, Pack(raw.Columns(columns.begin, columns.end), leaf));
     linear.parts.push_back({.k_begin = columns.begin, .weight = std::move(weight)});
   }
@@ -172,21 +172,23 @@ Status Loader::LoadExperts(int64_t index, ExpertMlp& mlp) {
   ASSIGN_OR_RETURN(const ExpertTensors tensors, FindExperts(index));
   const int64_t count = config_.experts.count;
   RETURN_IF_ERROR(LoadColumns({tensors.router, count, config_.hidden, 0, false}, {0, count}, mlp.router));
-  std::vector<Range> columns;  // what each rank brings to down_proj
-  for (int r = 0; r < options_.degrees.tp; ++r)
-    columns.push_back(ExpertIntermediateOf(config_, options_.degrees.tp, r));
-  const Range& own = columns[shard_.at.tensor];
+  std::vector<Range> columns;  // what each rank that shares the experts brings to down_proj
+  const int sharing = options_.degrees.ep > 1 ? 1 : options_.degrees.tp;
+  for (int r = 0; r < sharing; ++r) columns.push_back(ExpertIntermediateOf(config_, options_.degrees, r));
+  const Range& own = shard_.expert_intermediate;
   const auto pack = [&](const RawTensor& raw, Linear& linear) -> Status {
     if (own.size() == 0) return {};
     ASSIGN_OR_RETURN(linear.weight, Pack(raw.Rows(own.begin, own.end), LeafLength(0, raw.dtype)));
     return {};
   };
-  mlp.experts.resize(count);
-  for (int64_t e = 0; e < count; ++e) {
-    ExpertMlp::Expert& expert = mlp.experts[e];
+  mlp.compute = options_.compute;
+  mlp.experts.resize(shard_.experts.size());
+  for (int64_t e = shard_.experts.begin; e < shard_.experts.end; ++e) {
+    ExpertMlp::Expert& expert = mlp.experts[e - shard_.experts.begin];
     RETURN_IF_ERROR(pack(tensors.gate[e], expert.gate_proj));
     RETURN_IF_ERROR(pack(tensors.up[e], expert.up_proj));
-    RETURN_IF_ERROR(PackRows(tensors.down[e], 0, columns, expert.down_proj));
+    RETURN_IF_ERROR(
+        PackRows(tensors.down[e], 0, columns, sharing > 1 ? shard_.at.tensor : 0, expert.down_proj));
   }
   return {};
 }
@@ -239,7 +241,7 @@ Status Loader::CheckOtherLayer(int64_t index) {
 Status Loader::LoadLayers(Decoder& decoder) {
   for (const Decoder* other : options_.loaded) {
     if (other == nullptr || other->shard.at.tensor != shard_.at.tensor ||
-        other->shard.at.stage != shard_.at.stage)
+        other->shard.at.stage != shard_.at.stage || other->shard.experts != shard_.experts)
       continue;
     decoder.layers = other->layers;
     break;

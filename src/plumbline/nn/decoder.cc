@@ -61,17 +61,23 @@ Status Decoder::Forward(const RankContext& rank, const KvLayout& kv, const Decod
 
   if (shard.FirstStage()) RETURN_IF_ERROR(embedding.Forward(rank, step, workspace, hidden));
   RopeTables(context, rope, step.positions, workspace.cos.Rows(0, tokens), workspace.sin.Rows(0, tokens));
-  if (tokens == 0) return {};  // nor has any rank this one shares layers with
+  // A replica without rows may still hold experts of others'.
+  if (step.tokens.empty() || (tokens == 0 && shard.degrees.ep == 1)) return {};
   size_t captured = std::ranges::lower_bound(observers.layers, shard.layers.begin) - observers.layers.begin();
   for (int64_t i = 0; i < shard.layers.size(); ++i) {
     const DecoderLayer& layer = (*layers)[i];
     const int64_t number = shard.layers.begin + i;
-    RmsNorm(context, hidden, layer.attention_norm.data(), config.norm_eps, normed);
-    RETURN_IF_ERROR(layer.attention.Forward(rank, config, kv, i, config.window[number], step,
-                                            ObserverOf(observers, shard, i), workspace));
-    RmsNorm(context, hidden, layer.mlp_norm.data(), config.norm_eps, normed);
-    RETURN_IF_ERROR(config.Sparse(number) ? layer.experts.Forward(rank, config, tokens, workspace)
-                                          : layer.mlp.Forward(rank, config, tokens, workspace));
+    if (tokens > 0) {
+      RmsNorm(context, hidden, layer.attention_norm.data(), config.norm_eps, normed);
+      RETURN_IF_ERROR(layer.attention.Forward(rank, config, kv, i, config.window[number], step,
+                                              ObserverOf(observers, shard, i), workspace));
+      RmsNorm(context, hidden, layer.mlp_norm.data(), config.norm_eps, normed);
+    }
+    if (config.Sparse(number)) {
+      RETURN_IF_ERROR(layer.experts.Forward(rank, config, step, workspace));
+    } else if (tokens > 0) {
+      RETURN_IF_ERROR(layer.mlp.Forward(rank, config, tokens, workspace));
+    }
     if (captured < observers.layers.size() && observers.layers[captured] == number) {
       CopyRows(hidden, observers.hidden[captured++]);
     }

@@ -11,24 +11,15 @@ void ExpertGroups::Reserve(int64_t experts, int64_t pairs) {
   slots.reserve(pairs);
 }
 
-void ExpertGroups::Build(MatrixView<const int32_t> ids, int64_t experts) {
+void ExpertGroups::Number(std::span<const int32_t> ids, int64_t experts) {
   offsets.assign(experts + 1, 0);
-  for (int64_t row = 0; row < ids.rows; ++row) {
-    for (int64_t i = 0; i < ids.cols; ++i) ++offsets[ids.Row(row)[i]];
-  }
+  for (const int32_t id : ids) ++offsets[id];
   int64_t next = 0;
   for (int64_t& offset : offsets) next += std::exchange(offset, next);
   rows.resize(next);
   slots.resize(next);
   // Counts each expert's first pair up to the next one's first, then shifts them back.
-  int32_t* slot = slots.data();
-  for (int64_t row = 0; row < ids.rows; ++row) {
-    for (int64_t i = 0; i < ids.cols; ++i) {
-      const int64_t pair = offsets[ids.Row(row)[i]]++;
-      rows[pair] = static_cast<int32_t>(row);
-      *slot++ = static_cast<int32_t>(pair);
-    }
-  }
+  for (size_t i = 0; i < ids.size(); ++i) slots[i] = static_cast<int32_t>(offsets[ids[i]]++);
   std::shift_right(offsets.begin(), offsets.end(), 1);
   offsets.front() = 0;
 }

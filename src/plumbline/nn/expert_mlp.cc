@@ -13,6 +13,9 @@ int64_t Bytes(const Linear& linear) {
   return linear.weight.bytes() + static_cast<int64_t>(linear.bias.size() * sizeof(float));
 }
 
+// Whether several ranks hold columns of each expert.
+bool Shared(const RankContext& rank) { return rank.tensor.size() > 1 && rank.shard.degrees.ep == 1; }
+
 MatrixView<int32_t> Ids(ExpertScratch& scratch, const DecoderConfig& config, int64_t rows) {
   return {scratch.ids.data(), rows, config.experts.per_token};
 }
@@ -26,20 +29,77 @@ int64_t ExpertMlp::WeightBytes() const {
   return bytes;
 }
 
-Status ExpertMlp::Forward(const RankContext& rank, const DecoderConfig& config, int64_t tokens,
+Status ExpertMlp::Forward(const RankContext& rank, const DecoderConfig& config, const DecoderStep& step,
                           DecoderWorkspace& workspace) const {
   ExpertScratch& scratch = workspace.experts;
-  const MatrixView<const float> x = workspace.normed.Rows(0, tokens);
   // How many rows an expert gets changes from step to step.
   const int64_t widest = (std::max(config.hidden, config.experts.intermediate) + 1) / 2 * 2;
-  RETURN_IF_ERROR(workspace.packed.Reserve(rank.kernel, workspace.max_tokens() * widest, widest,
-                                           experts.front().gate_proj.weight.compute()));
+  const int64_t rows = std::max(workspace.max_tokens(), scratch.in.rows);
+  RETURN_IF_ERROR(workspace.packed.Reserve(rank.kernel, rows * widest, widest, compute));
+  if (rank.shard.degrees.ep > 1) return Exchange(rank, config, step, workspace);
+
+  const MatrixView<const float> x = workspace.normed.Rows(0, step.rows());
   RETURN_IF_ERROR(Route(rank, config, x, workspace));
-  scratch.groups.Build(Ids(scratch, config, tokens), config.experts.count);
+  const int64_t choices = config.experts.per_token;
+  scratch.groups.Build(std::span(scratch.ids).first(x.rows * choices), config.experts.count,
+                       [&](int64_t pair) { return pair / choices; });
   RETURN_IF_ERROR(Run(rank, config, x, workspace));
-  CombineExperts(rank.kernel, scratch.weights.Rows(0, tokens),
+  CombineExperts(rank.kernel, scratch.weights.Rows(0, x.rows),
                  MatrixView<const float>(scratch.out.data(), scratch.groups.pairs(), config.hidden),
-                 scratch.groups.slots, /*accumulate=*/true, workspace.hidden.Rows(0, tokens));
+                 scratch.groups.slots, /*accumulate=*/true, workspace.hidden.Rows(0, x.rows));
+  return {};
+}
+
+Status ExpertMlp::Exchange(const RankContext& rank, const DecoderConfig& config, const DecoderStep& step,
+                           DecoderWorkspace& workspace) const {
+  ExpertScratch& scratch = workspace.experts;
+  ExpertExchange& exchange = scratch.exchange;
+  const Range home = exchange.Begin(rank, step.replica_rows);
+  const MatrixView<const float> x = workspace.normed.Rows(home.begin, home.size());
+  if (x.rows > 0) RETURN_IF_ERROR(Route(rank, config, x, workspace));
+  RETURN_IF_ERROR(exchange.Plan(rank, Ids(scratch, config, x.rows)));
+  RETURN_IF_ERROR(exchange.Dispatch(rank, x, compute, scratch.send, scratch.raw, scratch.received));
+  scratch.groups.Build(exchange.pair_experts(), rank.shard.experts.size(),
+                       [rows = exchange.pair_rows()](int64_t pair) { return rows[pair]; });
+  const MatrixView<const float> received(scratch.received.data(), exchange.received_rows(), config.hidden);
+  RETURN_IF_ERROR(Run(rank, config, received, workspace));
+  RETURN_IF_ERROR(exchange.Return(rank, {scratch.out.data(), scratch.groups.pairs(), config.hidden},
+                                  scratch.groups, scratch.give, scratch.returned));
+  return Combine(rank, config, home, workspace);
+}
+
+// The sums of this rank's home rows, then those of the other tensor-parallel ranks'.
+Status ExpertMlp::Combine(const RankContext& rank, const DecoderConfig& config, const Range& home,
+                          DecoderWorkspace& workspace) const {
+  ExpertScratch& scratch = workspace.experts;
+  const std::span<const int32_t> slots = scratch.exchange.slots();
+  const MatrixView<const float> returned(scratch.returned.data(), std::ssize(slots), config.hidden);
+  const MatrixView<const float> weights = scratch.weights.Rows(0, home.size());
+  const int tp = rank.tensor.size();
+  if (tp == 1) {
+    CombineExperts(rank.kernel, weights, returned, slots, /*accumulate=*/true,
+                   workspace.hidden.Rows(0, home.size()));
+    return {};
+  }
+  const auto floats = static_cast<size_t>(home.size() * config.hidden);
+  CombineExperts(rank.kernel, weights, returned, slots, /*accumulate=*/false,
+                 {scratch.combined.data(), home.size(), config.hidden});
+  std::array<int64_t, kMaxRanks> counts;
+  int64_t rows = 0;
+  for (int r = 0; r < tp; ++r) {
+    const int64_t part = scratch.exchange.home_rows(rank.shard.at.replica * tp + r);
+    counts[r] = part * config.hidden;
+    rows += part;
+  }
+  RETURN_IF_ERROR(AllGatherFloats(rank.tensor, scratch.combined.first(floats), std::span(counts).first(tp),
+                                  scratch.gathered.first(static_cast<size_t>(rows * config.hidden))));
+  ForRows(rank.kernel.pool, rows, rows * config.hidden, [&](int64_t begin, int64_t count) {
+    for (int64_t row = begin; row < begin + count; ++row) {
+      const float* add = scratch.gathered.data() + row * config.hidden;
+      float* out = workspace.hidden.Row(row);
+      for (int64_t i = 0; i < config.hidden; ++i) out[i] += add[i];
+    }
+  });
   return {};
 }
 
@@ -60,7 +120,7 @@ Status ExpertMlp::Run(const RankContext& rank, const DecoderConfig& config, Matr
   for (int64_t e = 0; e < std::ssize(experts); ++e) {
     if (scratch.groups.size(e) > 0) RETURN_IF_ERROR(RunExpert(rank, config, x, e, workspace));
   }
-  if (rank.tensor.size() == 1) return {};
+  if (!Shared(rank)) return {};
   // An expert's result is rounded before it is weighted, so sums are finished pair by pair.
   const RowParallelLinear& down = experts.front().down_proj;
   const auto floats = static_cast<size_t>(scratch.groups.pairs() * config.hidden);
@@ -84,8 +144,7 @@ Status ExpertMlp::RunExpert(const RankContext& rank, const DecoderConfig& config
       rank.kernel, in, std::array{weights.gate_proj.weight.compute(), weights.up_proj.weight.compute()}));
   Gemm(rank.kernel, workspace.packed, std::array{weights.gate_proj.Job(gate), weights.up_proj.Job(up)});
   GatedActivation(rank.kernel, config.activation, gate, up, gate);
-  const bool shared = rank.tensor.size() > 1;
-  float* to = (shared ? scratch.nodes : scratch.out).data() + first * config.hidden;
+  float* to = (Shared(rank) ? scratch.nodes : scratch.out).data() + first * config.hidden;
   const int64_t begin = weights.down_proj.parts.front().k_begin;
   for (const RowParallelLinear::Part& part : weights.down_proj.parts) {
     const MatrixView<const float> columns(gate.data + (part.k_begin - begin), count, part.weight.k(),

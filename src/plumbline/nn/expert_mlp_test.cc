@@ -60,21 +60,22 @@ Result<Linear> Pack(const RankContext& rank, const RawTensor& raw, Compute compu
 }
 
 Result<ExpertMlp> Load(const RankContext& rank, const Block& block, const Weights& weights, Compute compute) {
-  ExpertMlp mlp;
+  ExpertMlp mlp{.compute = compute};
   ASSIGN_OR_RETURN(mlp.router, Pack(rank, weights.router.tensor, compute));
   const DecoderConfig config = block.Config();
+  const DecoderShard& shard = rank.shard;
+  const int sharing = shard.degrees.ep > 1 ? 1 : shard.degrees.tp;
   std::vector<Range> inputs;
-  for (int r = 0; r < rank.shard.degrees.tp; ++r)
-    inputs.push_back(ExpertIntermediateOf(config, rank.shard.degrees.tp, r));
-  const Range& own = inputs[rank.shard.at.tensor];
-  for (int64_t e = 0; e < block.experts; ++e) {
+  for (int r = 0; r < sharing; ++r) inputs.push_back(ExpertIntermediateOf(config, shard.degrees, r));
+  const Range& own = shard.expert_intermediate;
+  for (int64_t e = shard.experts.begin; e < shard.experts.end; ++e) {
     ExpertMlp::Expert expert{.down_proj = RowParallelLinear::Cut(block.width, kMaxLeaf, inputs)};
     if (own.size() > 0) {
       ASSIGN_OR_RETURN(expert.gate_proj,
                        Pack(rank, weights.gate[e].tensor.Rows(own.begin, own.end), compute));
       ASSIGN_OR_RETURN(expert.up_proj, Pack(rank, weights.up[e].tensor.Rows(own.begin, own.end), compute));
     }
-    for (const Range& columns : expert.down_proj.PartsOf(rank.shard.at.tensor)) {
+    for (const Range& columns : expert.down_proj.PartsOf(sharing > 1 ? shard.at.tensor : 0)) {
       ASSIGN_OR_RETURN(Linear part,
                        Pack(rank, weights.down[e].tensor.Columns(columns.begin, columns.end), compute));
       expert.down_proj.parts.push_back({.k_begin = columns.begin, .weight = std::move(part.weight)});
@@ -115,32 +116,65 @@ void Twin(const Block& b, const Weights& weights, Compute compute, MatrixView<co
   }
 }
 
-// The residual stream of each rank's replica afterwards, where it began as `before`.
-std::vector<Matrix> RunBlock(const Block& block, const Weights& weights, Compute compute, int tp, int threads,
+struct Ranks {
+  ParallelDegrees degrees;
+  int threads = 1;
+  std::vector<int64_t> replica_rows;  // empty: all on the one replica
+};
+
+// The residual stream of each rank's replica afterwards, where it began as its rows of `before`.
+std::vector<Matrix> RunBlock(const Block& block, const Weights& weights, Compute compute, const Ranks& how,
                              MatrixView<const float> x, const Matrix& before) {
   const DecoderConfig config = block.Config();
+  const std::vector<int64_t> replica_rows =
+      how.replica_rows.empty() ? std::vector<int64_t>{x.rows} : how.replica_rows;
   std::vector<Matrix> results;
-  for (int r = 0; r < tp; ++r) results.emplace_back(x.rows, block.hidden);
+  for (int r = 0; r < how.degrees.Ranks(); ++r)
+    results.emplace_back(replica_rows[CoordinatesOf(how.degrees, r).replica], block.hidden);
   const Status status = RunOnRanks(
-      config, {.tp = tp},
+      config, how.degrees,
       [&](const RankContext& rank) -> Status {
         ASSIGN_OR_RETURN(const ExpertMlp mlp, Load(rank, block, weights, compute));
         const auto nodes = static_cast<int64_t>(mlp.experts.front().down_proj.parts.size());
+        const int64_t most = std::ranges::max(replica_rows);
         ASSIGN_OR_RETURN(
             DecoderWorkspace workspace,
-            DecoderWorkspace::Allocate(config, rank.shard, {.tokens = x.rows + 3, .sum_nodes = nodes}));
-        for (int64_t row = 0; row < x.rows; ++row) {
-          std::copy_n(x.Row(row), x.cols, workspace.normed.Row(row));
-          std::copy_n(before.view.Row(row), x.cols, workspace.hidden.Row(row));
+            DecoderWorkspace::Allocate(
+                config, rank.shard,
+                {.tokens = most, .all_tokens = most * std::ssize(replica_rows), .sum_nodes = nodes}));
+        const int replica = rank.shard.at.replica;
+        Range own;
+        for (int r = 0; r <= replica; ++r) own = {own.end, own.end + replica_rows[r]};
+        for (int64_t row = 0; row < own.size(); ++row) {
+          std::copy_n(x.Row(own.begin + row), x.cols, workspace.normed.Row(row));
+          std::copy_n(before.view.Row(own.begin + row), x.cols, workspace.hidden.Row(row));
         }
-        RETURN_IF_ERROR(mlp.Forward(rank, config, x.rows, workspace));
-        for (int64_t row = 0; row < x.rows; ++row)
+        RETURN_IF_ERROR(mlp.Forward(rank, config, {.own = own, .replica_rows = replica_rows}, workspace));
+        for (int64_t row = 0; row < own.size(); ++row)
           std::copy_n(workspace.hidden.Row(row), x.cols, results[rank.world.rank()].view.Row(row));
         return {};
       },
-      threads);
+      how.threads);
   EXPECT_TRUE(status.has_value()) << status.error().message;
   return results;
+}
+
+Matrix Copy(const Matrix& from) {
+  Matrix copy(from.view.rows, from.view.cols);
+  copy.values = from.values;
+  copy.view.data = copy.values.data() + 1;
+  return copy;
+}
+
+void ExpectBits(const Block& block, const Ranks& how, const std::vector<Matrix>& got, const Matrix& want) {
+  for (int r = 0; r < how.degrees.Ranks(); ++r) {
+    int64_t begin = 0;
+    for (int replica = 0; replica < CoordinatesOf(how.degrees, r).replica; ++replica)
+      begin += how.replica_rows[replica];
+    ASSERT_EQ(FirstDifference(got[r].view, want.view.Rows(begin, got[r].view.rows)), "")
+        << block.name << ", tp " << how.degrees.tp << " dp " << how.degrees.dp << " ep " << how.degrees.ep
+        << ", rank " << r << ", " << how.threads << " threads, " << want.view.rows << " rows";
+  }
 }
 
 class ExpertMlpTest : public testing::TestWithParam<Block> {};
@@ -151,16 +185,26 @@ TEST_P(ExpertMlpTest, BitsAreTheDefinitionsOnAnyRanksAndThreads) {
   for (const Compute compute : kComputes) {
     for (const int64_t tokens : {1, 6, 19}) {
       const Matrix x = RandomMatrix(tokens, block.hidden, 3), before = RandomMatrix(tokens, block.hidden, 5);
-      Matrix want = before;
-      want.view.data = want.values.data() + 1;
+      const Matrix want = Copy(before);
       Twin(block, weights, compute, x.view, want.view);
       ASSERT_NE(FirstDifference(want.view, before.view), "");
-      for (const auto& [tp, threads] : {std::pair{1, 1}, {1, 3}, {2, 1}, {3, 2}, {4, 1}}) {
-        const std::vector<Matrix> ranks = RunBlock(block, weights, compute, tp, threads, x.view, before);
-        for (const Matrix& got : ranks) {
-          ASSERT_EQ(FirstDifference(got.view, want.view), "")
-              << block.name << ", tp " << tp << ", " << threads << " threads, " << tokens << " tokens";
-        }
+      for (const Ranks& how :
+           {Ranks{.threads = 1},
+            {.threads = 3},
+            {.degrees = {.tp = 2}},
+            {.degrees = {.tp = 3}, .threads = 2},
+            {.degrees = {.tp = 4}},
+            {.degrees = {.tp = 2, .ep = 2}, .threads = 2},
+            {.degrees = {.tp = 3, .ep = 3}},
+            {.degrees = {.tp = 4, .ep = 4}},
+            {.degrees = {.dp = 2, .ep = 2}, .replica_rows = {tokens, 0}},
+            {.degrees = {.dp = 2, .ep = 2}, .replica_rows = {tokens / 3, tokens - tokens / 3}},
+            {.degrees = {.dp = 3, .ep = 3}, .threads = 2, .replica_rows = {0, tokens, 0}},
+            {.degrees = {.tp = 2, .dp = 2, .ep = 4}, .replica_rows = {tokens - 1, 1}},
+            {.degrees = {.tp = 2, .dp = 4, .ep = 8},
+            .replica_rows = {tokens / 2, 0, 0, tokens - tokens / 2}}}) {
+        if (how.degrees.ep > block.experts) continue;
+        ExpectBits(block, how, RunBlock(block, weights, compute, how, x.view, before), want);
       }
     }
   }
@@ -170,13 +214,14 @@ TEST_P(ExpertMlpTest, ARowsBitsDoNotDependOnItsCompany) {
   const Block& block = GetParam();
   const Weights weights(block);
   const Matrix x = RandomMatrix(23, block.hidden, 7), before = RandomMatrix(23, block.hidden, 8);
-  const Matrix all = std::move(RunBlock(block, weights, Compute::kBf16, 1, 2, x.view, before).front());
+  const Ranks one{.threads = 2};
+  const Matrix all = std::move(RunBlock(block, weights, Compute::kBf16, one, x.view, before).front());
   for (const auto& [begin, count] : {std::pair{0, 1}, {7, 1}, {22, 1}, {3, 11}}) {
     Matrix part_before(count, block.hidden);
     for (int r = 0; r < count; ++r)
       std::copy_n(before.view.Row(begin + r), block.hidden, part_before.view.Row(r));
     const Matrix part = std::move(
-        RunBlock(block, weights, Compute::kBf16, 1, 2, x.view.Rows(begin, count), part_before).front());
+        RunBlock(block, weights, Compute::kBf16, one, x.view.Rows(begin, count), part_before).front());
     EXPECT_EQ(FirstDifference(part.view, all.view.Rows(begin, count)), "") << begin;
   }
 }
@@ -184,14 +229,14 @@ TEST_P(ExpertMlpTest, ARowsBitsDoNotDependOnItsCompany) {
 INSTANTIATE_TEST_SUITE_P(Blocks, ExpertMlpTest, testing::ValuesIn(kBlocks),
                          [](const auto& info) { return fmt::format("{}", info.index); });
 
-TEST(ExpertGroupsTest, PairsAreNumberedByExpertThenRow) {
+TEST(ExpertGroupsTest, PairsAreNumberedByExpertThenAsTheyCame) {
   ExpertGroups groups;
-  std::vector<int32_t> ids = {2, 0, 0, 3, 2, 3};
-  groups.Build({ids.data(), 3, 2}, 5);
+  const std::vector<int32_t> ids = {2, 0, 0, 3, 2, 3};
+  groups.Build(ids, 5, [](int64_t pair) { return pair / 2; });
   EXPECT_EQ(groups.offsets, (std::vector<int64_t>{0, 2, 2, 4, 6, 6}));
   EXPECT_EQ(groups.rows, (std::vector<int32_t>{0, 1, 0, 2, 1, 2}));
   EXPECT_EQ(groups.slots, (std::vector<int32_t>{2, 0, 1, 4, 3, 5}));
-  groups.Build({ids.data(), 0, 2}, 2);
+  groups.Build({}, 2, [](int64_t pair) { return pair; });
   EXPECT_EQ(groups.pairs(), 0);
 }
 

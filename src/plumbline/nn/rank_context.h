@@ -18,6 +18,7 @@ struct RankContext {
   Communicator& tensor;    // ranks that hold the other parts of this one's layers, for the same sequences
   Communicator& context;   // ranks that hold the other KV pages of the same heads
   Communicator& data;      // ranks that do the same for other sequences, in replica order
+  Communicator& experts;   // ranks that hold the other experts, by ExpertRank(); this one alone where ep is 1
   Communicator& stage;     // all ranks of the stage, numbered by StageRank()
   Communicator& pipeline;  // ranks that do the same for other layers, in the order of stages
   Communicator& world;     // all ranks

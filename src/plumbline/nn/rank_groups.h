@@ -18,6 +18,7 @@ class RankGroups {
             .tensor = *tensor_,
             .context = *context_,
             .data = *data_,
+            .experts = *experts_,
             .stage = *stage_,
             .pipeline = *pipeline_,
             .world = *world_};
@@ -26,7 +27,7 @@ class RankGroups {
   // Of this rank, in all its groups and the world (Communicator::moved_bytes).
   int64_t MovedBytes() const {
     int64_t bytes = world_->moved_bytes();
-    for (const auto* group : {&tensor_, &context_, &data_, &stage_, &pipeline_})
+    for (const auto* group : {&tensor_, &context_, &data_, &experts_, &stage_, &pipeline_})
       bytes += (*group)->moved_bytes();
     return bytes;
   }
@@ -34,7 +35,7 @@ class RankGroups {
  private:
   DecoderShard shard_;
   Communicator* world_ = nullptr;
-  std::unique_ptr<Communicator> tensor_, context_, data_, stage_, pipeline_;
+  std::unique_ptr<Communicator> tensor_, context_, data_, experts_, stage_, pipeline_;
 };
 
 }  // namespace plumbline

@@ -36,8 +36,11 @@ Range SplitEvenly(int64_t n, int64_t parts, int64_t part) {
 }
 
 Status CheckDegreeSizes(const ParallelDegrees& degrees) {
-  for (const auto& [name, degree] :
-       {std::pair{"--tp", degrees.tp}, {"--dp", degrees.dp}, {"--pp", degrees.pp}, {"--cp", degrees.cp}}) {
+  for (const auto& [name, degree] : {std::pair{"--tp", degrees.tp},
+                                     {"--dp", degrees.dp},
+                                     {"--pp", degrees.pp},
+                                     {"--cp", degrees.cp},
+                                     {"--ep", degrees.ep}}) {
     if (degree < 1 || degree > kMaxRanks)
       return InvalidInput("{}: got {}, want 1 to {}", name, degree, kMaxRanks);
   }
@@ -53,7 +56,15 @@ Status CheckDegrees(const DecoderConfig& config, const ParallelDegrees& degrees)
   if (degrees.pp > config.layers) {
     return InvalidInput("--pp: got {} stages, want at most the model's {} layers", degrees.pp, config.layers);
   }
-  const int tp = degrees.tp;
+  const int tp = degrees.tp, ep = degrees.ep;
+  if (ep > 1 && config.experts.count == 0)
+    return InvalidInput("--ep: got {}, want 1 of a model without experts", ep);
+  if (ep > 1 && ep != tp * degrees.dp) {
+    return InvalidInput("--ep: got {}, want 1 or all {} ranks of --tp x --dp", ep, tp * degrees.dp);
+  }
+  if (ep > 1 && ep > config.experts.count) {
+    return InvalidInput("--ep: got {}, want at most the model's {} experts", ep, config.experts.count);
+  }
   if (tp > config.kv_heads && (tp % config.kv_heads != 0 || config.heads % tp != 0)) {
     return InvalidInput(
         "--tp: got {}, want at most the model's {} KV heads, or a multiple of them that divides its {} query "
@@ -84,8 +95,14 @@ Range IntermediateOf(const DecoderConfig& config, int tp, int tensor) {
   return SplitPieces(config.intermediate, kMaxLeaf, tp, tensor);
 }
 
-Range ExpertIntermediateOf(const DecoderConfig& config, int tp, int tensor) {
-  return SplitPieces(config.experts.intermediate, kMaxLeaf, tp, tensor);
+Range ExpertsOf(const DecoderConfig& config, const ParallelDegrees& degrees, int expert_rank) {
+  return degrees.ep > 1 ? SplitEvenly(config.experts.count, degrees.ep, expert_rank)
+                        : Range{0, config.experts.count};
+}
+
+Range ExpertIntermediateOf(const DecoderConfig& config, const ParallelDegrees& degrees, int tensor) {
+  if (degrees.ep > 1) return {0, config.experts.intermediate};
+  return SplitPieces(config.experts.intermediate, kMaxLeaf, degrees.tp, tensor);
 }
 
 Range VocabOf(int64_t vocab, int stage_ranks, int stage_rank) {
@@ -98,7 +115,8 @@ DecoderShard ShardOf(const DecoderConfig& config, const ParallelDegrees& degrees
   shard.heads = HeadsOf(config, degrees.tp, shard.at.tensor);
   shard.kv_heads = KvHeadsOf(config, degrees.tp, shard.at.tensor);
   shard.intermediate = IntermediateOf(config, degrees.tp, shard.at.tensor);
-  shard.expert_intermediate = ExpertIntermediateOf(config, degrees.tp, shard.at.tensor);
+  shard.experts = ExpertsOf(config, degrees, shard.ExpertRank());
+  shard.expert_intermediate = ExpertIntermediateOf(config, degrees, shard.at.tensor);
   shard.vocab = VocabOf(config.vocab, degrees.StageRanks(), shard.StageRank());
   return shard;
 }

@@ -22,6 +22,8 @@ struct ParallelDegrees {
   int dp = 1;  // data: sequences
   int pp = 1;  // pipeline: layers
   int cp = 1;  // context: KV pages
+  int ep =
+      1;  // experts: whole ones, over the tensor and data parallel ranks of a stage; 1: cut like dense layers
 
   int StageRanks() const { return tp * dp * cp; }
   int Ranks() const { return StageRanks() * pp; }
@@ -49,7 +51,8 @@ Range SplitEvenly(int64_t n, int64_t parts, int64_t part);
 // Refuses degrees below 1 and more than kMaxRanks ranks.
 Status CheckDegreeSizes(const ParallelDegrees& degrees);
 
-// Refuses what CheckDegreeSizes does, more stages than layers, and a tensor degree that is neither at most
+// Refuses what CheckDegreeSizes does, more stages than layers, an expert degree other than 1 and tp * dp, one
+// that is more than 1 where there are no experts or fewer, and a tensor degree that is neither at most
 // the KV-head count (its heads then go around as evenly as whole KV groups allow) nor a multiple of it that
 // divides the query heads (ranks then share KV heads).
 Status CheckDegrees(const DecoderConfig& config, const ParallelDegrees& degrees);
@@ -63,9 +66,11 @@ struct DecoderShard {
   Range heads;                // query heads
   Range kv_heads;             // those its query heads read; shared with other ranks where tp > kv_heads
   Range intermediate;         // feed-forward columns, cut at leaves of down_proj
-  Range expert_intermediate;  // those of each expert
+  Range experts;              // of every sparse layer: all of them, or its run where ep > 1
+  Range expert_intermediate;  // columns of each
   Range vocab;  // rows of the embedding and the head, whole tiles, cut over all ranks of a stage
 
+  int ExpertRank() const { return at.replica * degrees.tp + at.tensor; }
   int StageRank() const { return (at.replica * degrees.cp + at.context) * degrees.tp + at.tensor; }
   bool FirstStage() const { return at.stage == 0; }
   bool LastStage() const { return at.stage == degrees.pp - 1; }
@@ -77,7 +82,9 @@ Range LayersOf(const DecoderConfig& config, const ParallelDegrees& degrees, int 
 Range HeadsOf(const DecoderConfig& config, int tp, int tensor);
 Range KvHeadsOf(const DecoderConfig& config, int tp, int tensor);
 Range IntermediateOf(const DecoderConfig& config, int tp, int tensor);
-Range ExpertIntermediateOf(const DecoderConfig& config, int tp, int tensor);
+// Of the expert-parallel rank `expert_rank`, which is replica * tp + tensor shard.
+Range ExpertsOf(const DecoderConfig& config, const ParallelDegrees& degrees, int expert_rank);
+Range ExpertIntermediateOf(const DecoderConfig& config, const ParallelDegrees& degrees, int tensor);
 Range VocabOf(int64_t vocab, int stage_ranks, int stage_rank);
 
 // How the k of a row-parallel weight with this leaf is cut: at `wanted` (one run a rank, in order, covering

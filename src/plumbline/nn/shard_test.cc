@@ -130,6 +130,41 @@ TEST(ShardTest, RowParallelCutsKeepWantedOnesBetweenLeavesOnly) {
   EXPECT_EQ(RowParallelCuts(100, 256, halves), whole);
 }
 
+TEST(ShardTest, ExpertsAreCutWholeOrByColumns) {
+  DecoderConfig config = Config(8, 8);
+  config.experts = {.count = 9, .per_token = 2, .intermediate = 700};
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (ParallelDegrees d : AllDegrees(ranks)) {
+      std::vector<Range> columns;
+      for (int tensor = 0; tensor < d.tp; ++tensor) {
+        const DecoderShard shard = ShardOf(config, d, RankOf(d, {.tensor = tensor}));
+        columns.push_back(shard.expert_intermediate);
+        EXPECT_EQ(shard.experts, (Range{0, 9}));
+      }
+      ExpectCover(columns, 700, kMaxLeaf, Describe(config, d));
+      d.ep = d.tp * d.dp;
+      if (d.ep == 1) continue;
+      EXPECT_TRUE(CheckDegrees(config, d));
+      // Each stage and context shard has all experts once.
+      for (int stage = 0; stage < d.pp; ++stage) {
+        for (int context = 0; context < d.cp; ++context) {
+          std::vector<Range> experts;
+          for (int r = 0; r < d.ep; ++r) {
+            const RankCoordinates at{
+                .tensor = r % d.tp, .replica = r / d.tp, .stage = stage, .context = context};
+            const DecoderShard shard = ShardOf(config, d, RankOf(d, at));
+            EXPECT_EQ(shard.ExpertRank(), r);
+            EXPECT_EQ(shard.expert_intermediate, (Range{0, 700}));
+            experts.push_back(shard.experts);
+          }
+          ExpectCover(experts, 9, 1, Describe(config, d));
+          ExpectEvenPieces(experts, 1, Describe(config, d));
+        }
+      }
+    }
+  }
+}
+
 TEST(ShardTest, RefusesDegreesThatDoNotCutTheModel) {
   const auto error = [](const DecoderConfig& config, const ParallelDegrees& degrees) {
     const Status status = CheckDegrees(config, degrees);
@@ -151,6 +186,15 @@ TEST(ShardTest, RefusesDegreesThatDoNotCutTheModel) {
   for (int tp : {1, 2, 4, 8}) EXPECT_EQ(error(config, {.tp = tp}), "accepted") << tp;
   for (int tp : {1, 2, 3, 9}) EXPECT_EQ(error(Config(9, 3), {.tp = tp}), "accepted") << tp;
   EXPECT_EQ(error(config, {.tp = 2, .dp = 2, .pp = 4, .cp = 4}), "accepted");
+  EXPECT_EQ(error(config, {.tp = 2, .ep = 2}), "--ep: got 2, want 1 of a model without experts");
+  DecoderConfig sparse = config;
+  sparse.experts = {.count = 6, .per_token = 2, .intermediate = 64};
+  EXPECT_EQ(error(sparse, {.tp = 2, .dp = 3, .ep = 6}), "accepted");
+  EXPECT_EQ(error(sparse, {.tp = 2, .dp = 3}), "accepted");
+  EXPECT_EQ(error(sparse, {.ep = 0}), "--ep: got 0, want 1 to 64");
+  EXPECT_EQ(error(sparse, {.tp = 2, .dp = 2, .ep = 2}), "--ep: got 2, want 1 or all 4 ranks of --tp x --dp");
+  EXPECT_EQ(error(sparse, {.ep = 2}), "--ep: got 2, want 1 or all 1 ranks of --tp x --dp");
+  EXPECT_EQ(error(sparse, {.tp = 2, .dp = 4, .ep = 8}), "--ep: got 8, want at most the model's 6 experts");
 }
 
 }  // namespace

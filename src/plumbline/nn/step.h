@@ -21,6 +21,9 @@ struct DecoderStep {
   // pad the step: they attend to nothing, and their keys and values are not kept.
   PagedBatch batch;
 
+  // [dp] rows of each replica, this one's among them; needed where experts are cut over replicas.
+  std::span<const int64_t> replica_rows;
+
   int64_t rows() const { return own.size(); }
 };
 

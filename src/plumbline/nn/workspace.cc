@@ -7,36 +7,58 @@ namespace {
 
 int64_t Aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 
+int64_t AllTokens(const WorkspaceSizes& sizes) {
+  return sizes.all_tokens > 0 ? sizes.all_tokens : sizes.tokens;
+}
+
+ExpertExchange::Rows LargestExchange(const DecoderConfig& c, const DecoderShard& shard,
+                                     const WorkspaceSizes& sizes) {
+  if (shard.degrees.ep == 1) {
+    return {.received = sizes.tokens, .pairs = sizes.tokens * c.experts.per_token};
+  }
+  return ExpertExchange::Largest(c, shard, sizes.tokens, AllTokens(sizes));
+}
+
 template <typename Matrix, typename Dense>
 void ForEachExpertArray(ExpertScratch& e, const DecoderConfig& c, const DecoderShard& shard,
                         const WorkspaceSizes& sizes, Matrix&& matrix, Dense&& dense) {
-  const int64_t pairs = sizes.tokens * c.experts.per_token;
-  matrix(e.logits, c.experts.count);
-  matrix(e.weights, c.experts.per_token);
-  matrix(e.in, c.hidden);
-  matrix(e.gate, shard.expert_intermediate.size());
-  matrix(e.up, shard.expert_intermediate.size());
-  dense(e.out, pairs * c.hidden);
-  if (shard.degrees.tp > 1) dense(e.nodes, sizes.sum_nodes * pairs * c.hidden);
+  const ExpertExchange::Rows rows = LargestExchange(c, shard, sizes);
+  matrix(e.logits, c.experts.count, sizes.tokens);
+  matrix(e.weights, c.experts.per_token, sizes.tokens);
+  matrix(e.in, c.hidden, rows.received);
+  matrix(e.gate, shard.expert_intermediate.size(), rows.received);
+  matrix(e.up, shard.expert_intermediate.size(), rows.received);
+  dense(e.out, rows.pairs * c.hidden);
+  if (shard.degrees.ep == 1) {
+    if (shard.degrees.tp > 1) dense(e.nodes, sizes.sum_nodes * rows.pairs * c.hidden);
+    return;
+  }
+  dense(e.send, rows.sent * c.hidden);
+  dense(e.raw, rows.received * c.hidden);
+  dense(e.received, rows.received * c.hidden);
+  dense(e.give, rows.pairs * c.hidden);
+  dense(e.returned, rows.home * c.experts.per_token * c.hidden);
+  dense(e.combined, rows.home * c.hidden);
+  dense(e.gathered, sizes.tokens * c.hidden);
 }
 
-// Every array in the order they lie in the buffer: matrix(view, width), dense(span, floats).
+// Every array in the order they lie in the buffer: matrix(view, width, rows), dense(span, floats).
 template <typename Matrix, typename Dense>
 void ForEachArray(DecoderWorkspace& w, const DecoderConfig& c, const DecoderShard& shard,
                   const WorkspaceSizes& sizes, Matrix&& matrix, Dense&& dense) {
   const int64_t query_width = shard.heads.size() * c.head_dim, kv_width = shard.kv_heads.size() * c.head_dim;
-  matrix(w.hidden, c.hidden);
-  matrix(w.normed, c.hidden);
-  matrix(w.q, query_width);
-  matrix(w.k, kv_width);
-  matrix(w.v, kv_width);
-  matrix(w.context, query_width);
+  matrix(w.hidden, c.hidden, sizes.tokens);
+  matrix(w.normed, c.hidden, sizes.tokens);
+  matrix(w.q, query_width, sizes.tokens);
+  matrix(w.k, kv_width, sizes.tokens);
+  matrix(w.v, kv_width, sizes.tokens);
+  matrix(w.context, query_width, sizes.tokens);
   if (c.AnyDense()) {
-    matrix(w.gate, shard.intermediate.size());
-    matrix(w.up, shard.intermediate.size());
+    matrix(w.gate, shard.intermediate.size(), sizes.tokens);
+    matrix(w.up, shard.intermediate.size(), sizes.tokens);
   }
-  matrix(w.cos, c.head_dim / 2);
-  matrix(w.sin, c.head_dim / 2);
+  matrix(w.cos, c.head_dim / 2, sizes.tokens);
+  matrix(w.sin, c.head_dim / 2, sizes.tokens);
   if (shard.degrees.tp > 1) {
     dense(w.nodes, sizes.sum_nodes * sizes.tokens * c.hidden);
     dense(w.sum, sizes.tokens * c.hidden);
@@ -48,9 +70,8 @@ void ForEachArray(DecoderWorkspace& w, const DecoderConfig& c, const DecoderShar
     dense(w.exchanged, sizes.tokens * c.QueryWidth());
   }
   if (shard.FirstStage() && shard.degrees.StageRanks() > 1) {
-    const int64_t all = sizes.all_tokens > 0 ? sizes.all_tokens : sizes.tokens;
-    dense(w.embedded_send, all * c.hidden);
-    dense(w.embedded, all * c.hidden);
+    dense(w.embedded_send, AllTokens(sizes) * c.hidden);
+    dense(w.embedded, AllTokens(sizes) * c.hidden);
   }
 }
 
@@ -62,7 +83,7 @@ int64_t DecoderWorkspace::Bytes(const DecoderConfig& config, const DecoderShard&
   int64_t floats = 0;
   ForEachArray(
       unused, config, shard, sizes,
-      [&](MatrixView<float>&, int64_t width) { floats += sizes.tokens * Aligned(width); },
+      [&](MatrixView<float>&, int64_t width, int64_t rows) { floats += rows * Aligned(width); },
       [&](std::span<float>&, int64_t size) { floats += Aligned(size); });
   return floats * static_cast<int64_t>(sizeof(float));
 }
@@ -75,18 +96,19 @@ Result<DecoderWorkspace> DecoderWorkspace::Allocate(const DecoderConfig& config,
   float* next = static_cast<float*>(workspace.buffer_.data());
   ForEachArray(
       workspace, config, shard, sizes,
-      [&](MatrixView<float>& matrix, int64_t width) {
-        matrix = {next, sizes.tokens, width, Aligned(width)};
-        next += sizes.tokens * Aligned(width);
+      [&](MatrixView<float>& matrix, int64_t width, int64_t rows) {
+        matrix = {next, rows, width, Aligned(width)};
+        next += rows * Aligned(width);
       },
       [&](std::span<float>& dense, int64_t size) {
         dense = {next, static_cast<size_t>(size)};
         next += Aligned(size);
       });
   if (config.experts.count > 0) {
-    const int64_t pairs = sizes.tokens * config.experts.per_token;
-    workspace.experts.ids.resize(pairs);
-    workspace.experts.groups.Reserve(config.experts.count, pairs);
+    ExpertScratch& experts = workspace.experts;
+    experts.ids.resize(sizes.tokens * config.experts.per_token);
+    experts.groups.Reserve(shard.experts.size(), LargestExchange(config, shard, sizes).pairs);
+    if (shard.degrees.ep > 1) experts.exchange.Reserve(config, shard, sizes.tokens, AllTokens(sizes));
   }
   return workspace;
 }

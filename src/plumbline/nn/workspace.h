@@ -8,6 +8,7 @@
 #include "plumbline/kernels/gemm/gemm.h"
 #include "plumbline/nn/context_attention.h"
 #include "plumbline/nn/decoder_config.h"
+#include "plumbline/nn/expert_exchange.h"
 #include "plumbline/nn/expert_groups.h"
 #include "plumbline/nn/shard.h"
 #include "plumbline/tensor/buffer.h"
@@ -23,17 +24,21 @@ struct WorkspaceSizes {
   bool exchanges = false;  // some row-parallel layer gathers its input first
 };
 
-// Of a sparse layer.
+// Of a sparse layer. An expert has at most `rows` rows: `tokens`, or what all replicas may send.
 struct ExpertScratch {
   MatrixView<float> logits;    // [tokens, experts] the router's
   MatrixView<float> weights;   // [tokens, experts a token]
-  MatrixView<float> in;        // [tokens, hidden] the rows of one expert
-  MatrixView<float> gate, up;  // [tokens, the rank's columns of an expert]
+  MatrixView<float> in;        // [rows, hidden] those of one expert
+  MatrixView<float> gate, up;  // [rows, the rank's columns of an expert]
   // Dense, of all pairs of a row and an expert of its: this rank's nodes of their sums [nodes, pairs, hidden]
   // where ranks share an expert, and what the experts give [pairs, hidden].
   std::span<float> nodes, out;
   std::vector<int32_t> ids;  // [tokens, experts a token]
   ExpertGroups groups;
+  // Where experts are cut over ranks: rows as they leave and arrive, and as numbers; the experts' results as
+  // they leave and arrive; their sums for this rank's home rows and for all rows of the replica.
+  ExpertExchange exchange;
+  std::span<float> send, raw, received, give, returned, combined, gathered;
 };
 
 // Float32 matrices of at most `sizes.tokens` rows; a step uses the first `tokens` rows of each. Heads and

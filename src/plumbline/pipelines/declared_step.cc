@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "plumbline/pipelines/contract/decoder_registration.h"
+#include "plumbline/pipelines/expert_inputs.h"
 #include "plumbline/pipelines/stage_boundary.h"
 #include "plumbline/pipelines/step_outputs.h"
 
@@ -55,7 +56,10 @@ BatchProcessorRuntime RuntimeOf(const StepDeclaration& declaration) {
 DecoderRegistration RegistrationOf(const StepDeclaration& declaration) {
   const DecoderConfig& config = declaration.config;
   const DecoderShard shard = ShardOf(config, declaration.degrees, declaration.rank);
-  DecoderRegistration registration{.name = config.architecture, .state = declaration.state};
+  DecoderRegistration registration{
+      .name = config.architecture,
+      .ep = ExpertInputTypes(config, declaration.degrees, declaration.options.max_rows),
+      .state = declaration.state};
   for (const DeclaredScratch& scratch : config.declares.scratch)
     registration.scratch_types.push_back({scratch.name, scratch.dtype, {"total_seq_len", scratch.per_token}});
   if (!declaration.packs && !shard.FirstStage()) {

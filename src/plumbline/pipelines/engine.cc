@@ -24,11 +24,13 @@ KvPageGeometry Geometry(const Runtime& runtime, int64_t page_size) {
 }
 
 MemoryPlan PlanOf(const Runtime& runtime, const EngineOptions& options) {
+  const ParallelDegrees& degrees = runtime.options().degrees;
   return PlanMemory(runtime.config(),
                     {.weight_bytes = runtime.WeightBytes(),
                      .kv_page_bytes = runtime.KvPageBytes(options.page_size),
-                     .ranks = runtime.options().degrees.Ranks(),
-                     .threads = runtime.options().threads},
+                     .ranks = degrees.Ranks(),
+                     .threads = runtime.options().threads,
+                     .exchanging_replicas = degrees.ep > 1 ? degrees.dp : 0},
                     options);
 }
 

@@ -33,6 +33,9 @@ MemoryPlan PlanMemory(const DecoderConfig& config, const MemoryParts& parts, con
     plan.step_bytes += 2 * captured * rows * config.hidden * kFloat;
   }
   plan.step_bytes *= parts.ranks;
+  // Rows as they leave and arrive, results as they leave and arrive, once each for a row and expert at the
+  // most.
+  plan.step_bytes += 4 * parts.exchanging_replicas * rows * config.experts.per_token * config.hidden * kFloat;
   plan.page_bytes = parts.kv_page_bytes + (options.prefix_cache ? PageResultBytes(options.page_size) : 0);
   plan.pages = std::max<int64_t>(0, (plan.limit - plan.Needs(0)) / plan.page_bytes);
   return plan;

@@ -33,7 +33,8 @@ struct MemoryParts {
   int64_t weight_bytes = 0;
   int64_t kv_page_bytes = 0;  // of one page on all ranks that hold a part of it
   int ranks = 1;
-  int threads = 1;  // of each rank
+  int threads = 1;              // of each rank
+  int exchanging_replicas = 0;  // whose rows travel to experts on other ranks
 };
 
 // For `options.memory_limit`, whatever the requests are that these options allow.

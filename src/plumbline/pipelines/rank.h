@@ -51,6 +51,7 @@ class Rank {
   // What an engine's KV pages are on this rank.
   InputTensor KvBlocks(int64_t engine) { return engines_.at(engine)->KvBlocks(); }
   const DecoderScratch& Scratch(int64_t engine) const { return engines_.at(engine)->scratch(); }
+  const ExpertParallelExchange& Experts(int64_t engine) const { return engines_.at(engine)->experts(); }
 
  private:
   Rank(std::shared_ptr<const Decoder> decoder, int threads, Isa isa);

@@ -7,6 +7,7 @@
 
 #include "plumbline/pipelines/contract/decoder_message.h"
 #include "plumbline/pipelines/declared_step.h"
+#include "plumbline/pipelines/expert_inputs.h"
 #include "plumbline/pipelines/sequence.h"
 #include "plumbline/pipelines/step_state.h"
 
@@ -99,6 +100,10 @@ Status RankExecutor::BindInputs(const DeclaredStep& step) {
   }
   ASSIGN_OR_RETURN(scratch_, step.AllocateScratch());
   if (inputs_.scratch) *inputs_.scratch = scratch_.inputs();
+  if (inputs_.ep) {
+    experts_ = BindExpertInputs(*declared.ep, rank_.world.rank(), workspace_.experts);
+    *inputs_.ep = experts_.inputs;
+  }
   return {};
 }
 
@@ -149,6 +154,10 @@ Status RankExecutor::MakeStep(const DecoderInputs<InputTensor>& inputs) {
   const int replica = rank_.data.rank();
   own_sequences_ = {splits_[replica], splits_[replica + 1]};
   own_rows_ = {offsets_[own_sequences_.begin], offsets_[own_sequences_.end]};
+
+  replica_rows_.clear();
+  for (size_t r = 0; r + 1 < splits_.size(); ++r)
+    replica_rows_.push_back(int64_t{offsets_[splits_[r + 1]]} - offsets_[splits_[r]]);
 
   const auto lengths = inputs.kv.leaves[cache_lengths_leaf_].value.As<const uint32_t>();
   cache_lengths_.assign(lengths.begin(), lengths.end());
@@ -249,7 +258,8 @@ Result<const ModelOutputs*> RankExecutor::Run() {
       .tokens = tokens_,
       .own = own_rows_,
       .positions = positions_,
-      .batch = {.row_offsets = row_offsets_, .cache_lengths = cache_lengths_, .pages = sequence_pages_}};
+      .batch = {.row_offsets = row_offsets_, .cache_lengths = cache_lengths_, .pages = sequence_pages_},
+      .replica_rows = replica_rows_};
   RETURN_IF_ERROR(decoder_->Forward(rank_, pages_.layout(), step, observers, workspace_));
   if (!decoder_->shard.LastStage()) return SendBoundary();
   outputs_.Clear();

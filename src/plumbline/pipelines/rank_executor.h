@@ -12,6 +12,7 @@
 #include "plumbline/nn/row_scores.h"
 #include "plumbline/pipelines/contract/decoder_batch_processor.h"
 #include "plumbline/pipelines/contract/decoder_scratch.h"
+#include "plumbline/pipelines/contract/expert_parallel_exchange.h"
 #include "plumbline/pipelines/executor_options.h"
 #include "plumbline/pipelines/kv_page_memory.h"
 #include "plumbline/pipelines/stage_boundary.h"
@@ -38,6 +39,7 @@ class RankExecutor {
   // The rank's pages, u8 [total_pages, page bytes].
   InputTensor KvBlocks();
   const DecoderScratch& scratch() const { return scratch_; }
+  const ExpertParallelExchange& experts() const { return experts_; }
 
   // One step, or one micro-batch of it, as a message (contract/decoder_message.h): every rank of the world
   // gets the same. The stage's boundary comes from the stage before and goes to the one behind. Returns what
@@ -72,6 +74,7 @@ class RankExecutor {
   KvPageMemory pages_;
   DecoderWorkspace workspace_;
   DecoderScratch scratch_;
+  ExpertParallelExchange experts_;
   std::vector<Tensor> captured_;                           // [max_rows, hidden] a layer
   std::unique_ptr<DecoderBatchProcessor> processor_;       // knows what this rank declares
   size_t cache_lengths_leaf_ = 0, lookup_table_leaf_ = 0;  // of this rank's replica in `kv`
@@ -86,6 +89,7 @@ class RankExecutor {
   bool wants_max_logits_ = false;
   Range own_sequences_, own_rows_;
   std::vector<int64_t> whole_batch_;  // the splits of one replica
+  std::vector<int64_t> replica_rows_;
   std::vector<int32_t> positions_, row_offsets_, cache_lengths_;
   std::vector<void*> page_pointers_;
   std::vector<void* const*> sequence_pages_;

@@ -48,6 +48,7 @@ Status StepDriver::Prepare(const ExecutorOptions& sizes) {
   processor_ = std::move(step.processor);
   processor_->state_store = state_.get();
   if (processor_->declared()->scratch) processor_->scratch = &rank_.Scratch(engine_);
+  if (processor_->declared()->ep) processor_->bind_ep_comm_initializer(&rank_.Experts(engine_));
   std::vector<InputTensor> blocks = step.KvBlocks(rank_.KvBlocks(engine_));
   ASSIGN_OR_RETURN(KvCacheInputBuilder builder, KvCacheInputBuilder::Create(step.runtime, blocks));
   kv_ = std::make_unique<KvCacheInputBuilder>(std::move(builder));

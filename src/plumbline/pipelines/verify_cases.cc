@@ -38,7 +38,8 @@ void AddPrefixes(CaseList& list) {
 
 std::string Describe(const ParallelDegrees& d) {
   std::string text;
-  for (const auto& [name, degree] : {std::pair{"tp", d.tp}, {"dp", d.dp}, {"pp", d.pp}, {"cp", d.cp}}) {
+  for (const auto& [name, degree] :
+       {std::pair{"tp", d.tp}, {"dp", d.dp}, {"pp", d.pp}, {"ep", d.ep}, {"cp", d.cp}}) {
     if (degree > 1) text += fmt::format("{}{} {}", text.empty() ? "" : " ", name, degree);
   }
   return text;
@@ -59,7 +60,12 @@ void AddRanks(CaseList& list, const DecoderConfig& config) {
                                           {.dp = 2, .pp = 2},
                                           {.pp = 2, .cp = 2},
                                           {.tp = 2, .pp = 2, .cp = 2},
-                                          {.tp = 2, .dp = 2, .cp = 2}};
+                                          {.tp = 2, .dp = 2, .cp = 2},
+                                          {.tp = 2, .ep = 2},
+                                          {.dp = 3, .ep = 3},
+                                          {.tp = 2, .dp = 2, .ep = 4},
+                                          {.tp = 2, .pp = 2, .ep = 2},
+                                          {.dp = 2, .pp = 2, .cp = 2, .ep = 2}};
   for (const ParallelDegrees& degrees : kDegrees) {
     if (!CheckDegrees(config, degrees)) continue;
     VerifyCase& next = list.Add("ranks", Describe(degrees));
