@@ -78,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Subject{"mistral", Compute::kBf16, 4},
                     Subject{"gguf_llama_k/model.gguf", Compute::kBf16, 4},
                     Subject{"gguf_llama_k/model.gguf", Compute::kInt8, 4},
-                    Subject{"qwen3_moe", Compute::kF32, 6}, Subject{"mixtral", Compute::kBf16, 4}),
+                    Subject{"qwen3_moe", Compute::kF32, 6}, Subject{"mixtral", Compute::kBf16, 4},
+                    Subject{"gguf_qwen3moe/model.gguf", Compute::kInt8, 4}),
     [](const auto& info) {
       const std::string& model = info.param.model;
       return fmt::format("{}_{}", model.substr(0, model.find('/')), Name(info.param.compute));
