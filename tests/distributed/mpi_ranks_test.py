@@ -29,7 +29,7 @@ def write_requests(folder, count, length):
 
 
 def processes_of(marker):
-    """Process ids whose command line has `marker`, and the parent of each."""
+    """Process ids whose command line has `marker`, with the parent and the environment of each."""
     found = {}
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -41,8 +41,15 @@ def processes_of(marker):
         except OSError:
             continue
         if marker in command and state[0] != "Z":
-            found[int(entry.name)] = dict(v.split("=", 1) for v in environment.split("\0") if "=" in v)
+            found[int(entry.name)] = int(state[1]), dict(v.split("=", 1) for v in environment.split("\0") if "=" in v)
     return found
+
+
+def rank_of(marker, rank):
+    """The process that runs a rank: of those that mpirun made one, the child."""
+    ours = {pid: parent for pid, (parent, environment) in processes_of(marker).items()
+            if environment.get("OMPI_COMM_WORLD_RANK") == str(rank)}
+    return next((pid for pid, parent in ours.items() if parent in ours), None)
 
 
 class MpiRanks(unittest.TestCase):
@@ -81,25 +88,23 @@ class MpiRanks(unittest.TestCase):
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
             self.assertIn(says, result.stderr)
 
-    def test_a_killed_rank_ends_all_and_leaves_whole_results(self):
+    def kill_in_the_middle(self, launcher, rank):
+        """Kills a rank of `score -f` on two ranks; the exit code, what was said, and the whole results."""
         with tempfile.TemporaryDirectory() as folder:
             requests = write_requests(folder, 4000, 60)
             output = pathlib.Path(folder) / "out.jsonl"
-            command = [cli.BINARY, "score", "-m", str(MODEL), "-f", str(requests), "--format", "jsonl", "--output", str(output),
-                       "--quiet", "--tp", "2", "--threads", "1", "--launcher", "mpi"]
+            command = launcher + [cli.BINARY, "score", "-m", str(MODEL), "-f", str(requests), "--format", "jsonl", "--output", str(output),
+                                  "--quiet", "--tp", "2", "--threads", "1", "--launcher", "mpi"]
             run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             victim = None
             deadline = time.monotonic() + 60
             while victim is None and time.monotonic() < deadline and run.poll() is None:
                 if output.exists() and output.stat().st_size > 2000:
-                    ranks = processes_of(str(output))
-                    victim = next((pid for pid, env in ranks.items() if env.get("OMPI_COMM_WORLD_RANK") == "1"), None)
+                    victim = rank_of(str(output), rank)
                 time.sleep(0.02)
             self.assertIsNotNone(victim, "the run ended before a rank could be killed")
             os.kill(victim, signal.SIGKILL)
             _, errors = run.communicate(timeout=60)
-            self.assertEqual(run.returncode, 1, errors)
-            self.assertIn("rank 1", errors)
             lines = output.read_text().splitlines(keepends=True)
             self.assertGreater(len(lines), 2)
             for line in lines[:-1]:
@@ -108,6 +113,19 @@ class MpiRanks(unittest.TestCase):
             while processes_of(str(output)) and time.monotonic() < deadline:
                 time.sleep(0.1)
             self.assertEqual(processes_of(str(output)), {})
+            return run.returncode, errors
+
+    def test_a_killed_rank_ends_all_and_leaves_whole_results(self):
+        own = ["mpirun", "--quiet", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2"]
+        for launcher in ([], own):
+            with self.subTest(launcher=launcher):
+                code, errors = self.kill_in_the_middle(launcher, 1)
+                self.assertEqual(code, 1, errors)
+                self.assertIn("rank 1", errors)
+
+    def test_a_killed_first_rank_is_exit_code_1_too(self):
+        code, errors = self.kill_in_the_middle([], 0)
+        self.assertEqual(code, 1, errors)
 
 
 if __name__ == "__main__":

@@ -42,24 +42,27 @@ int CodeOf(const plumbline::Error& error) {
   return error.code == plumbline::ErrorCode::kInvalidInput ? kInvalid : kFailed;
 }
 
-// The exit code of a command that ran, here or as ranks.
-plumbline::Result<int> Run(const plumbline::cli::Command& command, char** argv) {
-  using namespace plumbline::cli;  // NOLINT(google-build-using-namespace)
-  if (command.options != nullptr && command.options->launcher == "mpi") {
-    if (!StartedByMpirun()) return RunUnderMpirun(*command.options, argv);
-    if (MpirunRank() > 0) {
-      // What happens to it, rank 0 hears and reports.
-      const plumbline::Status served = ServeMpiRank(*command.options);
-      return served ? 0 : CodeOf(served.error());
-    }
-  }
+int ExitCode(const plumbline::Result<int>& code) {
+  if (code) return *code;
+  return Report(code.error().message, CodeOf(code.error()));
+}
+
+plumbline::Result<int> RunHere(const plumbline::cli::Command& command) {
   RETURN_IF_ERROR(command.run());
   return 0;
 }
 
-int ExitCode(const plumbline::Result<int>& code) {
-  if (code) return *code;
-  return Report(code.error().message, CodeOf(code.error()));
+// The exit code of a command that ran, here or as ranks.
+plumbline::Result<int> Run(const plumbline::cli::Command& command, char** argv) {
+  using namespace plumbline::cli;  // NOLINT(google-build-using-namespace)
+  if (command.options == nullptr || command.options->launcher != "mpi") return RunHere(command);
+  if (!StartedByMpirun()) return RunUnderMpirun(*command.options, argv);
+  return RunInChild([&command] {
+    if (MpirunRank() == 0) return ExitCode(RunHere(command));
+    // What happens to it, rank 0 hears and reports.
+    const plumbline::Status served = ServeMpiRank(*command.options);
+    return served ? 0 : CodeOf(served.error());
+  });
 }
 
 }  // namespace

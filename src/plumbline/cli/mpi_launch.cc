@@ -16,10 +16,23 @@
 namespace plumbline::cli {
 namespace {
 
-std::atomic<pid_t> g_mpirun{0};  // for the signal handler
+std::atomic<pid_t> g_child{0};  // for the signal handler
 
 void PassOn(int signal) {
-  if (const pid_t pid = g_mpirun.load(); pid > 0) kill(pid, signal);
+  if (const pid_t pid = g_child.load(); pid > 0) kill(pid, signal);
+}
+
+void PassSignalsTo(pid_t pid) {
+  g_child.store(pid);
+  std::signal(SIGINT, PassOn);
+  std::signal(SIGTERM, PassOn);
+}
+
+int WaitFor(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
 }
 
 std::vector<std::string> MpirunCommand(int ranks, char** argv) {
@@ -60,19 +73,26 @@ Result<int> RunUnderMpirun(const RunOptions& options, char** argv) {
     if (write(failure[1], &error, sizeof error) < 0) _exit(126);
     _exit(127);
   }
-  g_mpirun.store(pid);
-  std::signal(SIGINT, PassOn);
-  std::signal(SIGTERM, PassOn);
+  PassSignalsTo(pid);
   close(failure[1]);
   int error = 0;
   const bool failed = read(failure[0], &error, sizeof error) == sizeof error;
   close(failure[0]);
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
+  const int code = WaitFor(pid);
   if (failed) return InvalidInput("--launcher mpi: got {}, want mpirun on the PATH", std::strerror(error));
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
   return code == 0 || code == 2 ? code : 1;
+}
+
+Result<int> RunInChild(const std::function<int()>& rank) {
+  const pid_t self = getpid(), pid = fork();
+  if (pid < 0) return Failed("rank: got {}, want a process", std::strerror(errno));
+  if (pid == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != self) _exit(1);  // it is gone already
+    std::exit(rank());
+  }
+  PassSignalsTo(pid);
+  return WaitFor(pid);
 }
 
 Status ServeMpiRank(const RunOptions& options) {
