@@ -3,7 +3,6 @@
 // every degree of parallelism.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -56,10 +55,12 @@ Captured Capture(const Runtime& runtime, const std::vector<int32_t>& prompt) {
   for (int32_t i = 0; i < tokens; ++i) positions[i] = i;
   const int32_t offsets[] = {0, static_cast<int32_t>(tokens)}, lengths[] = {0};
   void* const* const sequences[] = {page_of.data()};
+  const std::vector<std::span<const float>> constants = decoder.Constants();
   const DecoderStep step{.tokens = ids,
                          .own = {0, tokens},
                          .positions = positions,
-                         .batch = {.row_offsets = offsets, .cache_lengths = lengths, .pages = sequences}};
+                         .batch = {.row_offsets = offsets, .cache_lengths = lengths, .pages = sequences},
+                         .declared = {.constants = constants}};
   DecoderWorkspace workspace =
       DecoderWorkspace::Allocate(decoder.config, decoder.shard, decoder.Workspace(tokens, tokens)).value();
   const ScopedFloatEnv env;
@@ -174,14 +175,6 @@ TEST_P(MaxLogit, IsThatOfFusedAttentionForEveryDegree) {
   }
 }
 
-std::vector<std::string> TinyModels() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder() / "models")) {
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 INSTANTIATE_TEST_SUITE_P(Models, MaxLogit, testing::ValuesIn(TinyModels()),
                          [](const auto& info) { return info.param; });
 

@@ -82,10 +82,12 @@ Observed RunSequence(const Runtime& runtime, const std::vector<int32_t>& tokens)
   const std::vector<int32_t> offsets{0, static_cast<int32_t>(rows)}, lengths{0};
   const std::vector<void* const*> page_tables{pages.data()};
   const std::vector<int64_t> ids(tokens.begin(), tokens.end());
+  const std::vector<std::span<const float>> constants = decoder.Constants();
   const DecoderStep step{.tokens = ids,
                          .own = {0, rows},
                          .positions = positions,
-                         .batch = {.row_offsets = offsets, .cache_lengths = lengths, .pages = page_tables}};
+                         .batch = {.row_offsets = offsets, .cache_lengths = lengths, .pages = page_tables},
+                         .declared = {.constants = constants}};
   EXPECT_TRUE(decoder.Forward(rank, memory.layout(), step, {.layers = layers, .hidden = views}, workspace));
 
   const std::vector<uint32_t> row_offsets{0, static_cast<uint32_t>(rows)};
@@ -134,14 +136,6 @@ TEST_P(TinyModelGolden, HiddenStatesOfEveryLayerAndLogits) {
   EXPECT_GE(compared, 3);
 }
 
-std::vector<std::string> TinyModels() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(kGolden / "models")) {
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 INSTANTIATE_TEST_SUITE_P(Models, TinyModelGolden, testing::ValuesIn(TinyModels()),
                          [](const auto& info) { return info.param; });
 

@@ -1,15 +1,27 @@
 // Where golden files and the default model lie.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace plumbline {
 
 inline std::filesystem::path GoldenFolder() {
   return std::filesystem::path(PLUMBLINE_SOURCE_DIR) / "tests/golden";
+}
+
+// Names of the tiny checkpoints in golden/models, each a folder.
+inline std::vector<std::string> TinyModels() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder() / "models")) {
+    if (entry.is_directory()) names.push_back(entry.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 // The path scripts/fetch_model prints; "" where it fails.

@@ -2,7 +2,6 @@
 // checkpoint and the default model; and what generation reports is what scoring its output gives.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <limits>
 
@@ -77,14 +76,6 @@ TEST_P(FirstInvariance, ThreadsChunksAndInstructionSets) {
   }
 }
 
-std::vector<std::string> TinyModels() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder() / "models")) {
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 INSTANTIATE_TEST_SUITE_P(Models, FirstInvariance, testing::ValuesIn(TinyModels()),
                          [](const auto& info) { return info.param; });
 

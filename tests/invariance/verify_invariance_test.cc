@@ -2,7 +2,6 @@
 // every axis.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -43,14 +42,6 @@ TEST_P(VerifyInvariance, OneDigestOverEveryAxis) {
   }
 }
 
-std::vector<std::string> TinyModels() {
-  std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder() / "models")) {
-    if (entry.is_directory()) names.push_back(entry.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
 INSTANTIATE_TEST_SUITE_P(Models, VerifyInvariance, testing::ValuesIn(TinyModels()),
                          [](const auto& info) { return info.param; });
 

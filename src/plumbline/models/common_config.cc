@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "plumbline/models/rope_constants.h"
+
 namespace plumbline {
 namespace {
 
@@ -118,8 +120,8 @@ Result<DecoderConfig> ReadCommonConfig(const ModelSource& source) {
   RETURN_IF_ERROR(ReadVocab(source, c));
   RETURN_IF_ERROR(ReadRope(source, c));
   RETURN_IF_ERROR(ValidateRope(c.head_dim, c.rope_theta, c.rope_scaling));
-  c.rope_factors =
-      source.is_gguf() && source.HasTensor("rope_freqs.weight");  // GGUF's form of llama3 scaling
+  const std::string factors = "rope_freqs.weight";  // GGUF's form of llama3 scaling
+  DeclareRope(source.is_gguf() && source.HasTensor(factors) ? factors : "", c);
   ASSIGN_OR_RETURN(const double eps, source.FloatOr("rms_norm_eps", 1e-6));
   c.norm_eps = static_cast<float>(eps);
   if (!(c.norm_eps > 0.0f && c.norm_eps < 1.0f)) {

@@ -9,6 +9,7 @@
 #include "plumbline/kernels/dequant/dequant.h"
 #include "plumbline/models/architectures.h"
 #include "plumbline/models/expert_tensors.h"
+#include "plumbline/models/load_constants.h"
 #include "plumbline/nn/leaf.h"
 
 namespace plumbline {
@@ -72,7 +73,6 @@ class Loader {
   Status LoadExperts(int64_t index, ExpertMlp& mlp);
   Status LoadLayers(Decoder& decoder);
   Status LoadTables(Decoder& decoder);
-  Status LoadRope(Decoder& decoder);
   Status CheckOtherLayer(int64_t index);
   Status RefuseUnused() const;
   void Done(const RawTensor& tensor);
@@ -287,18 +287,6 @@ Status Loader::LoadTables(Decoder& decoder) {
   return {};
 }
 
-Status Loader::LoadRope(Decoder& decoder) {
-  decoder.rope = MakeRopeFrequencies(config_.head_dim, config_.rope_theta, config_.rope_scaling);
-  if (!config_.rope_factors) return {};
-  ASSIGN_OR_RETURN(const std::vector<float> factors, Vector("rope_freqs.weight", config_.head_dim / 2));
-  for (float factor : factors) {
-    if (!(factor > 0.0f))
-      return InvalidInput("tensor rope_freqs.weight: got {}, want factors above 0", factor);
-  }
-  DivideFrequencies(decoder.rope, factors);
-  return {};
-}
-
 Status Loader::RefuseUnused() const {
   std::vector<std::string> used = used_;
   if (config_.tied_head) used.emplace_back("lm_head.weight");  // a copy some exporters keep
@@ -319,7 +307,8 @@ Result<Decoder> Loader::Load() {
   RETURN_IF_ERROR(LoadLayers(decoder));
   ASSIGN_OR_RETURN(decoder.final_norm.weight, Vector("model.norm.weight", config_.hidden));
   decoder.final_norm.eps = config_.norm_eps;
-  RETURN_IF_ERROR(LoadRope(decoder));
+  ASSIGN_OR_RETURN(decoder.constants, LoadConstants(source_, config_.declares));
+  for (std::string& name : ConstantTensors(config_.declares)) used_.push_back(std::move(name));
   RETURN_IF_ERROR(RefuseUnused());
   return decoder;
 }

@@ -72,6 +72,7 @@ Result<StepResult> RunStep(const RankContext& rank, const AttentionWorld& world,
   StepResult result;
   result.out.resize(rows * width);
   result.max_logit.assign(std::ssize(parts) * shape.heads(), -kAttentionTestInf);
+  scratch.BeginStep();
   RETURN_IF_ERROR(ContextAttention(rank, world.layout(), batch, kLayer, shape.heads(),
                                    {q.data(), rows, width},
                                    {.scale = shape.ScaleUsed(),
@@ -157,6 +158,37 @@ TEST(ContextAttentionTest, SlabsKeepGatheredNodesWithinTheirBound) {
     EXPECT_TRUE(SameBits(many.out, one.out));
     EXPECT_GT(whole.gathered.bytes(), 60000 * 4);
     EXPECT_LE(slabs.gathered.bytes(), 60000 * 4);
+    return {};
+  });
+  ASSERT_TRUE(status.has_value()) << status.error().message;
+}
+
+// Layers of one window share the plan of a slab; the next step makes its own.
+TEST(ContextAttentionTest, AStepPlansEachSlabAndWindowOnce) {
+  const AttentionShape shape{.head_dim = 32, .kv_heads = 2, .group = 2};
+  const std::vector<TestSequence> sequences = {MakeSequence(shape, 512, 1)};
+  const AttentionWorld world(shape, sequences);
+  const Status status = RunOnRanks(Config(shape), {.cp = 2}, [&](const RankContext& rank) -> Status {
+    const RankPages pages(world.layout(), sequences, rank.context.rank(), 2);
+    const int64_t rows = 512, width = shape.heads() * shape.head_dim;
+    const std::vector<int32_t> offsets = {0, static_cast<int32_t>(rows)}, lengths = {0};
+    const std::vector<void* const*> page_lists = {pages.Of(0)};
+    const PagedBatch batch{.row_offsets = offsets, .cache_lengths = lengths, .pages = page_lists};
+    std::vector<float> out(rows * width);
+    ContextAttentionScratch scratch{.max_gathered_floats = 60000};
+    int64_t slabs = 0;
+    for (int step = 0; step < 3; ++step) {
+      scratch.BeginStep();
+      for (const int64_t window : {0, 0, 100, 0, 100}) {
+        RETURN_IF_ERROR(ContextAttention(rank, world.layout(), batch, kLayer, shape.heads(),
+                                         {sequences[0].q.data(), rows, width},
+                                         {.scale = shape.ScaleUsed(), .window = static_cast<int32_t>(window)},
+                                         scratch, {out.data(), rows, width}));
+      }
+      if (step == 0) slabs = scratch.plans_made / 2;
+      EXPECT_EQ(scratch.plans_made, 2 * slabs * (step + 1));
+    }
+    EXPECT_GT(slabs, 1);
     return {};
   });
   ASSERT_TRUE(status.has_value()) << status.error().message;

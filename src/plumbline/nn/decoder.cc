@@ -59,8 +59,11 @@ Status Decoder::Forward(const RankContext& rank, const KvLayout& kv, const Decod
   const MatrixView<float> hidden = workspace.hidden.Rows(0, tokens);
   const MatrixView<float> normed = workspace.normed.Rows(0, tokens);
 
+  workspace.context_attention.BeginStep();
   if (shard.FirstStage()) RETURN_IF_ERROR(embedding.Forward(rank, step, workspace, hidden));
-  RopeTables(context, rope, step.positions, workspace.cos.Rows(0, tokens), workspace.sin.Rows(0, tokens));
+  RopeTables(context, step.declared.Constant(config.declares, kRopeFrequencies),
+             step.declared.Constant(config.declares, kRopeAttention)[0], step.positions,
+             workspace.cos.Rows(0, tokens), workspace.sin.Rows(0, tokens));
   // A replica without rows may still hold experts of others'.
   if (step.tokens.empty() || (tokens == 0 && shard.degrees.ep == 1)) return {};
   size_t captured = std::ranges::lower_bound(observers.layers, shard.layers.begin) - observers.layers.begin();

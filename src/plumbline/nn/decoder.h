@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "plumbline/nn/expert_mlp.h"
@@ -25,8 +26,8 @@ struct Decoder {
   DecoderConfig config;
   Compute compute = Compute::kBf16;
   DecoderShard shard;
-  RopeFrequencies rope;
-  TokenEmbedding embedding;  // of the first stage
+  std::vector<std::vector<float>> constants;  // in the order of config.declares
+  TokenEmbedding embedding;                   // of the first stage
   std::shared_ptr<const std::vector<DecoderLayer>>
       layers;  // of the rank's stage; replicas in one process share them
   FinalNorm final_norm;
@@ -40,6 +41,8 @@ struct Decoder {
             .page_size = page_size,
             .compute = WithoutIntegers(compute)};
   }
+  // Of DecoderStep::declared, where nobody else brings them.
+  std::vector<std::span<const float>> Constants() const { return {constants.begin(), constants.end()}; }
   int64_t WeightBytes(bool with_layers = true) const;
   // For steps of at most `tokens` rows, `all_tokens` over all replicas.
   WorkspaceSizes Workspace(int64_t tokens, int64_t all_tokens) const;

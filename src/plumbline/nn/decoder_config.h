@@ -20,6 +20,10 @@ struct ExpertConfig {
   bool normalize = true;     // the weights of a row's experts sum to 1
 };
 
+// Constants that every family declares (models/rope_constants.h).
+inline constexpr const char* kRopeFrequencies = "rope/inv_freq";        // [head_dim / 2]
+inline constexpr const char* kRopeAttention = "rope/attention_factor";  // [1], multiplies cos and sin
+
 struct DecoderConfig {
   std::string architecture;  // the line of the table in models/architectures.cc
   int64_t hidden = 0;
@@ -35,7 +39,6 @@ struct DecoderConfig {
   Activation activation = Activation::kSilu;
   double rope_theta = 10000.0;
   RopeScaling rope_scaling;
-  bool rope_factors = false;  // the checkpoint brings a divisor per rotary frequency
 
   bool tied_head = false;
   bool qkv_bias = false;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "plumbline/kernels/attention/attention.h"
+#include "plumbline/nn/decoder_declaration.h"
 #include "plumbline/nn/shard.h"
 #include "plumbline/tensor/matrix.h"
 
@@ -20,6 +21,7 @@ struct DecoderStep {
   // This replica's sequences; a null page lies on another context-parallel rank. Rows behind its last offset
   // pad the step: they attend to nothing, and their keys and values are not kept.
   PagedBatch batch;
+  DeclaredViews declared;  // of the decoder's configuration; its constants are there at least
 
   // [dp] rows of each replica, this one's among them; needed where experts are cut over replicas.
   std::span<const int64_t> replica_rows;

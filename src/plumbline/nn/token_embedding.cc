@@ -28,12 +28,15 @@ Status TokenEmbedding::Forward(const RankContext& rank, const DecoderStep& step,
     first[r + 1] += first[r];
   }
   const int mine = rank.stage.rank();
-  const int64_t count = first[mine + 1] - first[mine];
-  int64_t sent = 0;
+  std::vector<int64_t>& ids = workspace.embedded_ids;  // those of this rank's rows
+  ids.clear();
   for (int64_t id : step.tokens) {
-    if (owner(id) != mine) continue;
-    Embed(rank.kernel, *weight, std::span(&id, 1), id_begin[mine],
-          MatrixView<float>(workspace.embedded_send.data() + sent++ * hidden.cols, 1, hidden.cols));
+    if (owner(id) == mine) ids.push_back(id);
+  }
+  const int64_t count = std::ssize(ids);
+  if (count > 0) {
+    Embed(rank.kernel, *weight, ids, id_begin[mine],
+          MatrixView<float>(workspace.embedded_send.data(), count, hidden.cols));
   }
   const std::span<float> gathered = workspace.embedded.first(step.tokens.size() * hidden.cols);
   RETURN_IF_ERROR(AllGatherFloats(rank.stage, workspace.embedded_send.first(count * hidden.cols),

@@ -110,6 +110,7 @@ Result<DecoderWorkspace> DecoderWorkspace::Allocate(const DecoderConfig& config,
     experts.groups.Reserve(shard.experts.size(), LargestExchange(config, shard, sizes).pairs);
     if (shard.degrees.ep > 1) experts.exchange.Reserve(config, shard, sizes.tokens, AllTokens(sizes));
   }
+  workspace.embedded_ids.reserve(workspace.embedded.size() / config.hidden);
   return workspace;
 }
 

@@ -2,7 +2,9 @@
 // nothing.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "plumbline/base/status.h"
 #include "plumbline/kernels/gemm/gemm.h"
@@ -66,6 +68,7 @@ class DecoderWorkspace {
   std::span<float> exchange_send, exchange_received, exchanged;
   // Of ranks that share the embedding: rows this rank holds, and all rows [all_tokens, hidden].
   std::span<float> embedded_send, embedded;
+  std::vector<int64_t> embedded_ids;  // whose rows this rank sends
   PackedActivations packed;
   ContextAttentionScratch context_attention;
   ExpertScratch experts;

@@ -1,6 +1,6 @@
 #include "plumbline/pipelines/declared_step.h"
 
-#include <string>
+#include <algorithm>
 #include <utility>
 
 #include "plumbline/pipelines/contract/decoder_registration.h"
@@ -22,15 +22,11 @@ std::vector<InputTensor> DeclaredStep::KvBlocks(const InputTensor& own) const {
   return blocks;
 }
 
-Result<DecoderScratch> DeclaredStep::AllocateScratch() const {
-  const std::string tokens = "total_seq_len";
-  ASSIGN_OR_RETURN(const DimSizes largest, processor->max_dims({&tokens, 1}, runtime.kv_params));
-  const DeviceRef own = DeviceRef::Rank(rank);
-  return DecoderScratch::Allocate(processor->declared()->scratch.value_or(InputTree<InputSpec>{}), {&own, 1},
-                                  largest);
-}
-
 namespace {
+
+bool Has(const DecoderDeclaration& declares, Role role) {
+  return std::ranges::find(declares.roles, role) != declares.roles.end();
+}
 
 BatchProcessorRuntime RuntimeOf(const StepDeclaration& declaration) {
   const ParallelDegrees& degrees = declaration.degrees;
@@ -55,13 +51,27 @@ BatchProcessorRuntime RuntimeOf(const StepDeclaration& declaration) {
 
 DecoderRegistration RegistrationOf(const StepDeclaration& declaration) {
   const DecoderConfig& config = declaration.config;
+  const DecoderDeclaration& declares = config.declares;
   const DecoderShard shard = ShardOf(config, declaration.degrees, declaration.rank);
+  const int ranks = declaration.degrees.Ranks();
   DecoderRegistration registration{
       .name = config.architecture,
+      .has_vision = Has(declares, Role::kVision),
+      .vision_hidden = declares.vision_hidden,
+      .takes_host_inputs = declares.takes_host_inputs,
       .ep = ExpertInputTypes(config, declaration.degrees, declaration.options.max_rows),
       .state = declaration.state};
-  for (const DeclaredScratch& scratch : config.declares.scratch)
+  for (const DeclaredScratch& scratch : declares.scratch)
     registration.scratch_types.push_back({scratch.name, scratch.dtype, {"total_seq_len", scratch.per_token}});
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (const DeclaredConstant& constant : declares.constants) {
+      registration.constants.Add(fmt::format("device{}/{}", rank, constant.name),
+                                 {.dtype = DType::kF32,
+                                  .shape = {constant.shape.begin(), constant.shape.end()},
+                                  .device = DeviceRef::Rank(rank),
+                                  .residence = Residence::kRankLocal});
+    }
+  }
   if (!declaration.packs && !shard.FirstStage()) {
     registration.stage_boundary =
         StageBoundaryTypes(StageBoundaryAt(config, shard, declaration.layers, shard.layers.begin),
@@ -77,6 +87,8 @@ DecoderRegistration RegistrationOf(const StepDeclaration& declaration) {
 
 Result<DeclaredStep> DeclareStep(const StepDeclaration& declaration) {
   const DecoderDeclaration& declares = declaration.config.declares;
+  if (!Has(declares, Role::kDecoder))
+    return InvalidInput("roles: got no decoder, want one ({})", declaration.config.architecture);
   const ArchConfig arch{.vocab = declaration.config.vocab,
                         .takes_token_positions = declares.takes_token_positions,
                         .takes_batch_context_lengths = declares.takes_batch_context_lengths,

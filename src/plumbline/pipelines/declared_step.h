@@ -9,8 +9,8 @@
 
 #include "plumbline/nn/decoder_config.h"
 #include "plumbline/nn/shard.h"
+#include "plumbline/pipelines/contract/decoder_batch_processor.h"
 #include "plumbline/pipelines/contract/decoder_registration.h"
-#include "plumbline/pipelines/contract/decoder_scratch.h"
 #include "plumbline/pipelines/executor_options.h"
 
 namespace plumbline {
@@ -22,8 +22,6 @@ struct DeclaredStep {
 
   // kv_blocks of every (replica, shard), of which this rank has `own`.
   std::vector<InputTensor> KvBlocks(const InputTensor& own) const;
-  // This rank's scratch at its largest size; empty where the decoder declares none.
-  Result<DecoderScratch> AllocateScratch() const;
 };
 
 struct StepDeclaration {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "plumbline/base/memory.h"
@@ -56,6 +55,8 @@ Engine::Engine(const Runtime& runtime, EngineOptions options, int64_t kv_bytes)
           runtime, ExecutorOptions{.page_size = options_.page_size, .hidden_states = options_.hidden_states},
           options_.layers)) {
   const int replicas = runtime.options().degrees.dp;
+  // State of requests is not kept with the pages of a prefix.
+  if (!runtime.config().declares.state.empty()) options_.prefix_cache = false;
   hidden_shape_ = {.mode = options_.hidden_states, .layers = options_.layers, .replicas = replicas};
   const int64_t bytes = kv_bytes / replicas;
   for (int r = 0; r < replicas; ++r) {
@@ -153,11 +154,13 @@ Status Engine::Prepare(std::span<const Request> requests) {
     longest_sequence =
         std::max(longest_sequence, static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens);
   }
-  // What an earlier run that failed left behind.
-  for (Sequence& sequence : active_) Retire(sequence);
-  active_.clear();
-  done_.clear();
+  done_.assign(requests.size(), std::nullopt);
   next_request_ = next_result_ = 0;
+  for (Replica& replica : replicas_) {
+    replica.free_slots.clear();
+    for (int64_t slot = std::max<int64_t>(1, in_flight); slot >= 1; --slot)
+      replica.free_slots.push_back(static_cast<uint32_t>(slot));
+  }
   stats_ = {};
   return driver_->Prepare({.max_rows = max_rows,
                            .max_sequences = std::max<int64_t>(1, in_flight),
@@ -169,6 +172,12 @@ Status Engine::Run(std::span<const Request> requests, EngineListener& listener) 
   RETURN_IF_ERROR(Check(requests));
   if (requests.empty()) return {};
   RETURN_IF_ERROR(Prepare(requests));
+  const Status status = RunAll(requests, listener);
+  ReleaseAll();  // what a run that failed or was cancelled left behind
+  return status;
+}
+
+Status Engine::RunAll(std::span<const Request> requests, EngineListener& listener) {
   int64_t total = 0;
   for (const Request& request : requests)
     total += static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens;
@@ -177,53 +186,69 @@ Status Engine::Run(std::span<const Request> requests, EngineListener& listener) 
       return std::unexpected(Error{ErrorCode::kCancelled, fmt::format("interrupted: {} of {} requests done",
                                                                       next_result_, requests.size())});
     }
-    RETURN_IF_ERROR(Admit(requests));
+    Admit(requests);
     RETURN_IF_ERROR(Step(listener));
     listener.OnProgress(stats_.rows_run + stats_.rows_reused - stats_.drafts_rejected, total);
     Retire();
-    while (done_.contains(next_result_)) {
-      RETURN_IF_ERROR(listener.OnResult(next_result_, std::move(done_.extract(next_result_).mapped())));
-      ++next_result_;
-    }
+    for (; next_result_ < requests.size() && done_[next_result_]; ++next_result_)
+      RETURN_IF_ERROR(listener.OnResult(next_result_, *std::move(done_[next_result_])));
   }
   return {};
 }
 
-Status Engine::Admit(std::span<const Request> requests) {
-  const DecoderConfig& config = runtime_->config();
+void Engine::Admit(std::span<const Request> requests) {
   while (next_request_ < requests.size() &&
          static_cast<int64_t>(active_.size()) < options_.batch_size * std::ssize(replicas_)) {
-    const Request& request = requests[next_request_];
-    const int64_t length = static_cast<int64_t>(request.tokens.size()) + request.max_new_tokens;
-    Sequence sequence;
-    sequence.index = next_request_;
-    sequence.request = &request;
-    sequence.reads_prefix = !request.max_logits && options_.hidden_states == ReturnHiddenStates::kNone;
-    RequestResult& result = sequence.result;
-    result.tokens.reserve(length);
-    result.tokens = request.tokens;
-    result.prompt_tokens = static_cast<int64_t>(request.tokens.size());
-    result.first_logprob = std::min(request.score_from, result.prompt_tokens);
-    result.top_k = static_cast<int32_t>(std::min<int64_t>(request.top_logprobs, config.vocab));
-    if (request.max_logits) result.max_logits.assign(config.layers * config.heads, kNegInf);
-    if (!Place(sequence, length)) break;
-    active_.push_back(std::move(sequence));
+    if (!waiting_) waiting_ = Begin(requests[next_request_], next_request_);
+    if (!Place(*waiting_)) return;
+    active_.push_back(*std::move(waiting_));
+    waiting_.reset();
     ++next_request_;
   }
-  return {};
+}
+
+// With memory for the whole result: steps append to it and allocate nothing.
+Sequence Engine::Begin(const Request& request, size_t index) const {
+  const DecoderConfig& config = runtime_->config();
+  Sequence sequence;
+  sequence.index = index;
+  sequence.request = &request;
+  sequence.reads_prefix = !request.max_logits && options_.hidden_states == ReturnHiddenStates::kNone;
+  RequestResult& result = sequence.result;
+  result.tokens.reserve(sequence.length());
+  result.tokens = request.tokens;
+  result.prompt_tokens = static_cast<int64_t>(request.tokens.size());
+  result.first_logprob = std::min(request.score_from, result.prompt_tokens);
+  result.top_k = static_cast<int32_t>(std::min<int64_t>(request.top_logprobs, config.vocab));
+  if (request.max_logits) result.max_logits.assign(config.layers * config.heads, kNegInf);
+  const int64_t entries = sequence.length() - result.first_logprob;
+  result.logprobs.reserve(entries);
+  result.ranks.reserve(result.prompt_tokens - result.first_logprob);
+  result.top.reserve(entries * result.top_k);
+  if (request.draft_tokens > 0) sequence.drafts.reserve(draft_limit_);
+  const int64_t pages = replicas_.front().pool.PagesFor(sequence.length());
+  sequence.pages.reserve(pages);
+  sequence.prefix.reserve(pages);
+  return sequence;
 }
 
 // On the replica with the fewest sequences that has the memory.
-bool Engine::Place(Sequence& sequence, int64_t length) {
-  std::vector<int> order(replicas_.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, {}, [this](int r) { return replicas_[r].active; });
-  for (int r : order) {
+bool Engine::Place(Sequence& sequence) {
+  order_.clear();
+  for (int r = 0; r < std::ssize(replicas_); ++r) {
+    const auto behind = std::ranges::find_if(
+        order_, [&](int other) { return replicas_[other].active > replicas_[r].active; });
+    order_.insert(behind, r);
+  }
+  for (int r : order_) {
     Replica& replica = replicas_[r];
     if (replica.active == options_.batch_size) continue;
     sequence.replica = r;
-    if (replica.prefixes.Admit(replica.pool, sequence, length, /*alone=*/replica.active == 0)) {
+    if (replica.prefixes.Admit(replica.pool, sequence, sequence.length(),
+                               /*alone=*/replica.active == 0)) {
       ++replica.active;
+      sequence.slot = replica.free_slots.back();
+      replica.free_slots.pop_back();
       return true;
     }
   }
@@ -253,14 +278,15 @@ void Engine::ChooseSequences() {
 
 // One micro-batch a stage, as far as sequences go around.
 void Engine::PlanMicroBatches() {
-  const size_t stages = runtime_->options().degrees.pp;
-  micro_batches_.resize(std::max<size_t>(1, std::min(stages, runnable_.size())));
-  for (size_t m = 0; m < micro_batches_.size(); ++m) {
-    MicroBatch& batch = micro_batches_[m];
+  micro_batches_.resize(runtime_->options().degrees.pp);
+  in_step_ =
+      std::span(micro_batches_).first(std::max<size_t>(1, std::min(micro_batches_.size(), runnable_.size())));
+  for (size_t m = 0; m < in_step_.size(); ++m) {
+    MicroBatch& batch = in_step_[m];
     batch.entries.clear();
     for (int replica = 0; replica < std::ssize(replicas_); ++replica) {
       chosen_.clear();
-      for (size_t i = m; i < runnable_.size(); i += micro_batches_.size()) {
+      for (size_t i = m; i < runnable_.size(); i += in_step_.size()) {
         if (runnable_[i]->replica == replica) chosen_.push_back(runnable_[i]);
       }
       PlanStep(chosen_, row_budget_, planned_);
@@ -268,13 +294,14 @@ void Engine::PlanMicroBatches() {
     }
     batch.copies.clear();
   }
-  micro_batches_.front().copies.swap(copies_);
+  in_step_.front().copies.swap(copies_);
 }
 
 void Engine::Draft(Sequence& sequence) const {
   sequence.drafts.clear();
   const Request& request = *sequence.request;
-  const bool observed = request.max_logits || options_.hidden_states != ReturnHiddenStates::kNone;
+  const bool observed = request.max_logits || options_.hidden_states != ReturnHiddenStates::kNone ||
+                        !runtime_->config().declares.state.empty();
   if (request.draft_tokens == 0 || observed || sequence.NextKind() != RowKind::kSample) return;
   // The row that accepts the last draft gives one token more.
   const int64_t wanted =
@@ -286,24 +313,33 @@ void Engine::Draft(Sequence& sequence) const {
 Status Engine::Step(EngineListener& listener) {
   ChooseSequences();
   PlanMicroBatches();
-  return driver_->Run(micro_batches_, [&](int64_t index, const ModelOutputs& outputs) {
-    return Finish(micro_batches_[index], outputs, listener);
+  return driver_->Run(in_step_, [this, &listener](int64_t index, const ModelOutputs& outputs) {
+    return Finish(in_step_[index], outputs, listener);
   });
 }
 
 void Engine::Retire() {
+  bool any = false;
   for (Sequence& sequence : active_) {
     if (!sequence.finished) continue;
-    Retire(sequence);
-    done_.emplace(sequence.index, std::move(sequence.result));
+    Release(sequence);
+    done_[sequence.index] = std::move(sequence.result);
+    any = true;
   }
-  std::erase_if(active_, [](const Sequence& sequence) { return sequence.finished; });
+  if (any) std::erase_if(active_, [](const Sequence& sequence) { return sequence.finished; });
 }
 
-void Engine::Retire(Sequence& sequence) {
+void Engine::Release(Sequence& sequence) {
   Replica& replica = replicas_[sequence.replica];
   replica.prefixes.Retire(replica.pool, sequence);
+  replica.free_slots.push_back(sequence.slot);
   --replica.active;
+}
+
+void Engine::ReleaseAll() {
+  for (Sequence& sequence : active_) Release(sequence);
+  active_.clear();
+  waiting_.reset();
 }
 
 }  // namespace plumbline

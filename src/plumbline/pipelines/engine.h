@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -81,14 +81,17 @@ class Engine {
     KvPagePool pool;
     PrefixReuse prefixes;
     int64_t active = 0;
+    std::vector<uint32_t> free_slots;  // of request state
   };
   using Entries = std::span<const StepEntry>;
 
   Engine(const Runtime& runtime, EngineOptions options, int64_t kv_bytes);
 
   Status Prepare(std::span<const Request> requests);
-  Status Admit(std::span<const Request> requests);
-  bool Place(Sequence& sequence, int64_t length);
+  Status RunAll(std::span<const Request> requests, EngineListener& listener);
+  void Admit(std::span<const Request> requests);
+  Sequence Begin(const Request& request, size_t index) const;
+  bool Place(Sequence& sequence);
   Status Step(EngineListener& listener);
   void ChooseSequences();
   void PlanMicroBatches();
@@ -98,11 +101,11 @@ class Engine {
   Status FinishSampled(Entries entries, MatrixView<const float> logits, EngineListener& listener);
   Status SampleRows(Sequence& sequence, MatrixView<const float> logits, int64_t first_row);
   Status EmitHiddenStates(Entries entries, const ModelOutputs& outputs, EngineListener& listener);
-  Status TakeToken(Sequence& sequence, int32_t token, const LogProbabilities& logprobs,
-                   EngineListener& listener);
+  Status TakeToken(Sequence& sequence, int32_t token, int64_t output, EngineListener& listener);
   void TakeMaxLogits(Entries entries, std::span<const float> max_logits);
   void Retire();
-  void Retire(Sequence& sequence);
+  void Release(Sequence& sequence);
+  void ReleaseAll();
 
   const Runtime* runtime_;
   EngineOptions options_;
@@ -112,22 +115,26 @@ class Engine {
   int64_t row_budget_ = 0;
   int64_t draft_limit_ = 0;  // guesses a sequence
 
-  std::deque<Sequence> active_;  // in request order
+  std::deque<Sequence> active_;      // in request order
+  std::optional<Sequence> waiting_;  // the next one, for which there was no room
   size_t next_request_ = 0;
-  std::map<size_t, RequestResult> done_;  // finished, waiting for earlier ones
+  std::vector<std::optional<RequestResult>> done_;  // by request: finished, waiting for earlier ones
   size_t next_result_ = 0;
   EngineStats stats_;
 
-  // Of the step; kept so that a step allocates little.
+  // Of the step; kept so that a step allocates nothing.
+  std::vector<int> order_;  // of replicas
   std::vector<Sequence*> runnable_, chosen_;
   std::vector<StepEntry> planned_;
   std::vector<PageCopy> page_copies_;
   std::vector<std::array<int64_t, 3>> copies_;
-  std::vector<MicroBatch> micro_batches_;
+  std::vector<MicroBatch> micro_batches_;  // a stage
+  std::span<MicroBatch> in_step_;          // the first of them
   std::vector<uint32_t> sampled_offsets_;  // [sampled rows + 1]
   std::vector<uint32_t> sampled_;          // [sampled rows]
   std::vector<int32_t> top_n_;             // [sampled rows]
   std::vector<uint8_t> echo_;              // [sampled rows]
+  RaggedLogProbs sampled_logprobs_;
   SamplingScratch sampling_;
   HiddenStatesShape hidden_shape_;
   std::vector<int64_t> next_state_;                   // [kinds, replicas] rows handed on

@@ -85,22 +85,24 @@ Status Engine::FinishSampled(Entries entries, MatrixView<const float> logits, En
     RETURN_IF_ERROR(SampleRows(*entry.sequence, logits.Rows(row, entry.rows), row));
     row += entry.rows;
   }
-  ASSIGN_OR_RETURN(const auto logprobs,
-                   compute_log_probabilities_ragged(context_, {.input_row_offsets = sampled_offsets_,
-                                                               .logits = std::nullopt,
-                                                               .next_token_logits = logits,
-                                                               .tokens = sampled_,
-                                                               .sampled_tokens = sampled_,
-                                                               .batch_top_n = top_n_,
-                                                               .batch_echo = echo_}));
+  RETURN_IF_ERROR(compute_log_probabilities_ragged(context_,
+                                                   {.input_row_offsets = sampled_offsets_,
+                                                    .logits = std::nullopt,
+                                                    .next_token_logits = logits,
+                                                    .tokens = sampled_,
+                                                    .sampled_tokens = sampled_,
+                                                    .batch_top_n = top_n_,
+                                                    .batch_echo = echo_},
+                                                   sampled_logprobs_));
   row = 0;
   for (const StepEntry& entry : entries) {
     if (entry.kind != RowKind::kSample) continue;
     Sequence& sequence = *entry.sequence;
     int64_t taken = 0;
-    for (; taken < entry.rows && logprobs[row + taken].has_value() && !sequence.finished; ++taken) {
-      RETURN_IF_ERROR(
-          TakeToken(sequence, static_cast<int32_t>(sampled_[row + taken]), *logprobs[row + taken], listener));
+    // Rows that count have one output.
+    for (; taken < entry.rows && top_n_[row + taken] > 0 && !sequence.finished; ++taken) {
+      RETURN_IF_ERROR(TakeToken(sequence, static_cast<int32_t>(sampled_[row + taken]),
+                                sampled_logprobs_.offsets[row + taken], listener));
     }
     stats_.drafts_accepted += taken - 1;
     stats_.drafts_rejected += entry.rows - taken;
@@ -153,18 +155,21 @@ Status Engine::EmitHiddenStates(Entries entries, const ModelOutputs& outputs, En
   return {};
 }
 
-Status Engine::TakeToken(Sequence& sequence, int32_t token, const LogProbabilities& logprobs,
-                         EngineListener& listener) {
+// `output`: of the row's among sampled_logprobs_.
+Status Engine::TakeToken(Sequence& sequence, int32_t token, int64_t output, EngineListener& listener) {
   RequestResult& result = sequence.result;
-  const float logprob = logprobs.token_log_probabilities.front();
+  const float logprob = sampled_logprobs_.logprobs[output];
   if (std::isnan(logprob))
     return Failed("log-prob: got NaN, want a number (request {})", sequence.request->id);
-  const auto& top = logprobs.top_log_probabilities.front();
+  const TopEntry* top = sampled_logprobs_.top.data() + sampled_logprobs_.top_offsets[output];
+  const int32_t count = sampled_logprobs_.top_counts[output];
+  if (count < result.top_k) {
+    return Failed("logits: got {} above -inf, want {} alternatives (request {})", count, result.top_k,
+                  sequence.request->id);
+  }
   result.tokens.push_back(token);
   result.logprobs.push_back(logprob);
-  for (int32_t i = 0; i < result.top_k; ++i) {
-    result.top.emplace_back(static_cast<int32_t>(top[i].first), top[i].second);
-  }
+  for (int32_t i = 0; i < result.top_k; ++i) result.top.emplace_back(top[i].id, top[i].value);
   const int64_t generated = static_cast<int64_t>(result.tokens.size()) - result.prompt_tokens;
   const bool stop_id =
       std::ranges::find(sequence.request->stop_ids, token) != sequence.request->stop_ids.end();

@@ -48,9 +48,9 @@ class Rank {
   Status Command(RankCommand::Kind kind, int64_t engine, std::span<std::byte> payload,
                  const OnOutputs& on_outputs = {});
 
-  // What an engine's KV pages are on this rank.
+  // What an engine's KV pages and declared tensors are on this rank.
   InputTensor KvBlocks(int64_t engine) { return engines_.at(engine)->KvBlocks(); }
-  const DecoderScratch& Scratch(int64_t engine) const { return engines_.at(engine)->scratch(); }
+  const RankTensors& Tensors(int64_t engine) const { return engines_.at(engine)->tensors(); }
   const ExpertParallelExchange& Experts(int64_t engine) const { return engines_.at(engine)->experts(); }
 
  private:

@@ -67,7 +67,8 @@ Status RankExecutor::Resize(const ExecutorOptions& options) {
   }
   const DecoderConfig& config = decoder_->config;
   const DecoderShard& shard = decoder_->shard;
-  const StepState state(shard.degrees.dp, options.max_sequences);
+  const StepState state(shard.degrees.dp, options.max_sequences, config.declares.state,
+                        shard.degrees.Ranks());
   ASSIGN_OR_RETURN(DeclaredStep step, DeclareStep({.config = config,
                                                    .degrees = shard.degrees,
                                                    .options = options,
@@ -98,8 +99,8 @@ Status RankExecutor::BindInputs(const DeclaredStep& step) {
     if (declared.kv.leaves[i].value.residence == Residence::kRankLocal)
       inputs_.kv.leaves[i].value = blocks[next++];
   }
-  ASSIGN_OR_RETURN(scratch_, step.AllocateScratch());
-  if (inputs_.scratch) *inputs_.scratch = scratch_.inputs();
+  ASSIGN_OR_RETURN(tensors_, RankTensors::Make(decoder_, step));
+  tensors_.Bind(inputs_);
   if (inputs_.ep) {
     experts_ = BindExpertInputs(*declared.ep, rank_.world.rank(), workspace_.experts);
     *inputs_.ep = experts_.inputs;
@@ -169,8 +170,30 @@ Status RankExecutor::MakeStep(const DecoderInputs<InputTensor>& inputs) {
     for (int32_t i = 0; i < row_offsets_[b + 1] - row_offsets_[b]; ++i)
       positions_.push_back(cache_lengths_[b] + i);
   }
+  RETURN_IF_ERROR(FindState(inputs));
   RETURN_IF_ERROR(FindPages(inputs.kv.leaves[lookup_table_leaf_].value));
   CopyPages(StateOf(inputs, StepStateLeaf::kPageCopies));
+  return {};
+}
+
+// The slots of this replica's sequences; those of requests that begin are zeroed.
+Status RankExecutor::FindState(const DecoderInputs<InputTensor>& inputs) {
+  own_slots_ = {};
+  if (tensors_.slots() == 0) return {};
+  constexpr auto kSlots = static_cast<size_t>(StepStateLeaf::kRequestSlots);
+  const auto slots = inputs.state->leaves[kSlots].value.As<const uint32_t>();
+  if (std::ssize(slots) != std::ssize(offsets_) - 1) {
+    return InvalidInput("state/request_slots: got {}, want one for each of {} sequences (decoder inputs)",
+                        slots.size(), offsets_.size() - 1);
+  }
+  own_slots_ = slots.subspan(own_sequences_.begin, own_sequences_.size());
+  for (size_t b = 0; b < own_slots_.size(); ++b) {
+    if (own_slots_[b] >= tensors_.slots()) {
+      return InvalidInput("state/request_slots: got {}, want at most {} (sequence {})", own_slots_[b],
+                          tensors_.slots() - 1, b);
+    }
+    if (cache_lengths_[b] == 0) tensors_.ZeroSlot(own_slots_[b]);
+  }
   return {};
 }
 
@@ -259,6 +282,7 @@ Result<const ModelOutputs*> RankExecutor::Run() {
       .own = own_rows_,
       .positions = positions_,
       .batch = {.row_offsets = row_offsets_, .cache_lengths = cache_lengths_, .pages = sequence_pages_},
+      .declared = tensors_.Views(own_slots_),
       .replica_rows = replica_rows_};
   RETURN_IF_ERROR(decoder_->Forward(rank_, pages_.layout(), step, observers, workspace_));
   if (!decoder_->shard.LastStage()) return SendBoundary();

@@ -11,17 +11,16 @@
 #include "plumbline/nn/distributed_logits_postprocess.h"
 #include "plumbline/nn/row_scores.h"
 #include "plumbline/pipelines/contract/decoder_batch_processor.h"
-#include "plumbline/pipelines/contract/decoder_scratch.h"
 #include "plumbline/pipelines/contract/expert_parallel_exchange.h"
+#include "plumbline/pipelines/declared_step.h"
 #include "plumbline/pipelines/executor_options.h"
 #include "plumbline/pipelines/kv_page_memory.h"
+#include "plumbline/pipelines/rank_tensors.h"
 #include "plumbline/pipelines/stage_boundary.h"
 #include "plumbline/pipelines/step_outputs.h"
 #include "plumbline/tensor/tensor.h"
 
 namespace plumbline {
-
-struct DeclaredStep;
 
 // Whether a step's message still has to be held to the contract: the controller has done so with its own.
 enum class InputCheck : uint8_t { kFull, kDone };
@@ -38,7 +37,7 @@ class RankExecutor {
 
   // The rank's pages, u8 [total_pages, page bytes].
   InputTensor KvBlocks();
-  const DecoderScratch& scratch() const { return scratch_; }
+  const RankTensors& tensors() const { return tensors_; }
   const ExpertParallelExchange& experts() const { return experts_; }
 
   // One step, or one micro-batch of it, as a message (contract/decoder_message.h): every rank of the world
@@ -59,6 +58,7 @@ class RankExecutor {
   Status BindBoundary();
   Result<const ModelOutputs*> Run();
   Status MakeStep(const DecoderInputs<InputTensor>& inputs);
+  Status FindState(const DecoderInputs<InputTensor>& inputs);
   Status FindPages(const InputTensor& table);
   void CopyPages(std::span<const int64_t> copies);
   Result<DecoderObservers> Observe();
@@ -73,7 +73,7 @@ class RankExecutor {
   const std::vector<int32_t> layers_;  // captured
   KvPageMemory pages_;
   DecoderWorkspace workspace_;
-  DecoderScratch scratch_;
+  RankTensors tensors_;
   ExpertParallelExchange experts_;
   std::vector<Tensor> captured_;                           // [max_rows, hidden] a layer
   std::unique_ptr<DecoderBatchProcessor> processor_;       // knows what this rank declares
@@ -84,7 +84,7 @@ class RankExecutor {
 
   // Of the step.
   std::span<const int64_t> tokens_, splits_, kind_sequences_, targets_;
-  std::span<const uint32_t> offsets_;
+  std::span<const uint32_t> offsets_, own_slots_;
   int64_t top_k_ = 0;
   bool wants_max_logits_ = false;
   Range own_sequences_, own_rows_;

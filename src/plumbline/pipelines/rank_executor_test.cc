@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -43,6 +44,7 @@ std::vector<Placed> Place(std::span<const int> replicas) {
     p.sequence.result.prompt_tokens = std::ssize(p.request.tokens);
     p.sequence.pages = {static_cast<uint32_t>(2 * (1 + i))};  // even: of the first context-parallel rank
     p.sequence.replica = replicas[i];
+    p.sequence.slot = 1 + static_cast<uint32_t>(i);
   }
   return placed;
 }
@@ -51,7 +53,7 @@ std::vector<Placed> Place(std::span<const int> replicas) {
 class Packer {
  public:
   Packer(const DecoderConfig& config, const ParallelDegrees& degrees, RankExecutor& executor)
-      : state_(degrees.dp, kOptions.max_sequences),
+      : state_(degrees.dp, kOptions.max_sequences, config.declares.state, degrees.Ranks()),
         step_(DeclareStep({.config = config,
                            .degrees = degrees,
                            .options = kOptions,
@@ -62,8 +64,19 @@ class Packer {
         kv_(KvCacheInputBuilder::Create(step_.runtime, step_.KvBlocks(executor.KvBlocks())).value()),
         padder_(step_.runtime, 1),
         contexts_(degrees.dp) {
+    const DecoderInputs<InputSpec>& declared = *step_.processor->declared();
+    const RankTensors& tensors = executor.tensors();
     step_.processor->state_store = &state_;
-    if (step_.processor->declared()->scratch) step_.processor->scratch = &executor.scratch();
+    state_.BindPools(tensors.state());
+    step_.processor->constant_inputs = tensors.constants();
+    if (declared.scratch) step_.processor->scratch = &tensors.scratch();
+    if (!declared.vision) return;
+    for (size_t i = 0; i < declared.vision->embeddings.size(); ++i) {
+      const DeviceRef device = DeviceRef::Rank(static_cast<int>(i));
+      vision_.embeddings.push_back({.shape = {0, 8}, .device = device});
+      vision_.indices.push_back({.dtype = DType::kI32, .shape = {0}, .device = device});
+    }
+    brought_.vision = &vision_;
   }
 
   Result<std::vector<std::byte>> Pack(std::span<Placed> placed, bool prompts, bool pad) {
@@ -86,7 +99,8 @@ class Packer {
     state_.Set(entries, {});
     std::vector<std::byte> message;
     ASSIGN_OR_RETURN(const KvCacheInputs* kv, kv_.Build(padded));
-    ASSIGN_OR_RETURN(const auto* inputs, step_.processor->prepare_initial_token_inputs(padded, kv));
+    ASSIGN_OR_RETURN(const auto* inputs,
+                     step_.processor->prepare_initial_token_inputs(padded, kv, 1, brought_));
     RETURN_IF_ERROR(plumbline::Pack(*inputs, *step_.processor->declared(), message));
     return message;
   }
@@ -97,6 +111,8 @@ class Packer {
   KvCacheInputBuilder kv_;
   ReplicaPadder padder_;
   std::vector<std::vector<TextContext>> contexts_;
+  VisionInputs<InputTensor> vision_;
+  BroughtInputs brought_;
 };
 
 // What rank 0 saw of a run: per step the logits of the sampled rows, hidden states and maxima of the real
@@ -107,13 +123,13 @@ class RankExecutorTest : public testing::Test {
  protected:
   // A prompt step, then three decode steps.
   Status Run(Communicator& world, const ParallelDegrees& degrees, std::span<const int> replicas, bool pad,
-             const DecoderDeclaration& declares, Seen& seen) {
+             const std::function<void(Decoder&)>& declare, Seen& seen) {
     ThreadPool pool(2);
     ASSIGN_OR_RETURN(const auto checkpoint,
                      Checkpoint::Open(std::string(PLUMBLINE_SOURCE_DIR) + "/tests/golden/models/llama3"));
     ASSIGN_OR_RETURN(Decoder loaded, LoadDecoder({pool, SupportedIsas().back()}, *checkpoint,
                                                  {.degrees = degrees, .rank = world.rank()}, nullptr));
-    loaded.config.declares = declares;
+    if (declare) declare(loaded);
     const auto decoder = std::make_shared<const Decoder>(std::move(loaded));
     ASSIGN_OR_RETURN(const RankGroups groups, RankGroups::Split(world, decoder->shard));
     const RankContext rank = groups.Context({pool, SupportedIsas().back()});
@@ -202,17 +218,27 @@ TEST_F(RankExecutorTest, DummyRowsNeverChangeRealOnes) {
 
 TEST_F(RankExecutorTest, WhatADecoderDeclaresIsFilledAndChangesNoBit) {
   const std::vector<int> replicas = {0, 0, 1};
-  const DecoderDeclaration none{.takes_token_positions = false};
-  const DecoderDeclaration host{.takes_batch_context_lengths = true};
-  const DecoderDeclaration all{.takes_batch_context_lengths = true,
-                               .device_context_length_dtype = DType::kI64,
-                               .scratch = {{.name = "routed", .dtype = DType::kI32, .per_token = 8}}};
+  const auto nothing = [](Decoder& d) { d.config.declares.takes_token_positions = false; };
+  const auto host = [](Decoder& d) { d.config.declares.takes_batch_context_lengths = true; };
+  const auto all = [](Decoder& d) {
+    DecoderDeclaration& declares = d.config.declares;
+    declares.roles = {Role::kDecoder, Role::kVision};
+    declares.vision_hidden = 8;
+    declares.takes_host_inputs = true;
+    declares.takes_batch_context_lengths = true;
+    declares.device_context_length_dtype = DType::kI64;
+    declares.scratch = {{.name = "routed", .dtype = DType::kI32, .per_token = 8}};
+    declares.constants.push_back({.name = "table", .shape = {3}});
+    d.constants.push_back({1, 2, 3});
+    declares.state = {{.name = "recurrent", .shape = {2, 3}}, {.name = "count", .dtype = DType::kI64}};
+  };
   const ParallelDegrees degrees{.dp = 2};
   Seen want;
-  for (const DecoderDeclaration& declares : {DecoderDeclaration{}, none, host, all}) {
+  for (const std::function<void(Decoder&)>& declare :
+       {std::function<void(Decoder&)>(), {nothing}, {host}, {all}}) {
     Seen seen;
     const Status status = RunRanks(degrees.Ranks(), [&](Communicator& world) {
-      return Run(world, degrees, replicas, /*pad=*/true, declares, seen);
+      return Run(world, degrees, replicas, /*pad=*/true, declare, seen);
     });
     ASSERT_TRUE(status.has_value()) << status.error().message;
     if (want.empty()) want = seen;
@@ -244,8 +270,8 @@ std::string Declared(const DeclaredStep& step) {
 TEST(DeclaredStepTest, IsWhatTheConfigurationDeclares) {
   DecoderConfig config = SmallConfig();
   const ParallelDegrees degrees{.tp = 2};
-  const StepState state(1, kOptions.max_sequences);
   const auto declare = [&] {
+    const StepState state(1, kOptions.max_sequences, config.declares.state, degrees.Ranks());
     return DeclareStep({.config = config,
                         .degrees = degrees,
                         .options = kOptions,
@@ -257,16 +283,31 @@ TEST(DeclaredStepTest, IsWhatTheConfigurationDeclares) {
   EXPECT_EQ(Declared(declare()), "tokens input_row_offsets token_positions return_n_logits ");
   config.declares = {.takes_token_positions = false,
                      .takes_batch_context_lengths = true,
-                     .scratch = {{.name = "routed", .per_token = 3}}};
+                     .scratch = {{.name = "routed", .per_token = 3}},
+                     .constants = {{.name = "rope/table", .shape = {2}}},
+                     .state = {{.name = "recurrent", .shape = {4}}}};
   EXPECT_EQ(Declared(declare()),
-            "tokens input_row_offsets return_n_logits batch_context_lengths/0 scratch/device0/routed "
-            "scratch/device1/routed ");
+            "tokens input_row_offsets return_n_logits batch_context_lengths/0 constants/device0/rope/table "
+            "constants/device1/rope/table scratch/device0/routed scratch/device1/routed ");
   const DeclaredStep step = declare();
-  const DecoderScratch scratch = step.AllocateScratch().value();
-  ASSERT_EQ(scratch.inputs().leaves.size(), 2u);
-  EXPECT_EQ(scratch.inputs().leaves[0].value.data, nullptr);  // another rank's
-  EXPECT_NE(scratch.inputs().leaves[1].value.data, nullptr);
-  EXPECT_EQ(scratch.inputs().leaves[1].value.shape, InputShape({step.runtime.MaxStepTokens(), 3}));
+  Decoder decoder{.config = config, .constants = {{0.5f, 0.25f}}};
+  const RankTensors tensors =
+      RankTensors::Make(std::make_shared<const Decoder>(std::move(decoder)), step).value();
+  const auto& scratch = tensors.scratch().inputs().leaves;
+  ASSERT_EQ(scratch.size(), 2u);
+  EXPECT_EQ(scratch[0].value.data, nullptr);  // another rank's
+  EXPECT_NE(scratch[1].value.data, nullptr);
+  EXPECT_EQ(scratch[1].value.shape, InputShape({step.runtime.MaxStepTokens(), 3}));
+  const auto& constants = tensors.constants()->inputs().leaves;
+  EXPECT_EQ(constants[0].value.data, nullptr);
+  EXPECT_EQ(constants[1].value.As<const float>()[1], 0.25f);
+  EXPECT_EQ(tensors.Views({}).Constant(config.declares, "rope/table").size(), 2u);
+  config.declares.roles = {Role::kVision};
+  EXPECT_EQ(
+      DeclareStep({.config = config, .degrees = degrees, .options = kOptions, .layers = {}, .state = {}})
+          .error()
+          .message,
+      "roles: got no decoder, want one (test)");
 }
 
 // Every stage after the first takes what the stage before it gives; the controller packs it for none.

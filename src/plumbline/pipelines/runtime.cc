@@ -35,6 +35,18 @@ Result<std::unique_ptr<Runtime>> Runtime::Load(const std::string& path, const Ru
   return runtime;
 }
 
+Result<std::unique_ptr<Runtime>> Runtime::Of(std::vector<std::shared_ptr<const Decoder>> decoders,
+                                             const RuntimeOptions& options) {
+  if (std::ssize(decoders) != options.degrees.Ranks()) {
+    return InvalidInput("decoders: got {}, want one for each of {} ranks", decoders.size(),
+                        options.degrees.Ranks());
+  }
+  std::unique_ptr<Runtime> runtime(new Runtime(options));
+  runtime->decoders_ = std::move(decoders);
+  ASSIGN_OR_RETURN(runtime->ranks_, RankGroup::StartLocal(runtime->decoders_, options.threads, options.isa));
+  return runtime;
+}
+
 // Every rank's weights are packed by all threads, one rank after the other.
 Status Runtime::LoadLocal(const LoadProgress& progress) {
   ThreadPool pool(options_.threads * options_.degrees.Ranks());
@@ -102,6 +114,7 @@ Result<std::unique_ptr<Runtime>> Runtime::With(int threads, Isa isa) const {
 
 Result<std::unique_ptr<Runtime>> Runtime::With(const ParallelDegrees& degrees, int threads) const {
   if (options_.launcher != Launcher::kLocal) return InvalidInput("--launcher: got mpi, want local (verify)");
+  if (checkpoint_ == nullptr) return InvalidInput("checkpoint: got none, want one to cut for other degrees");
   RETURN_IF_ERROR(CheckDegrees(config(), degrees));
   RuntimeOptions options = options_;
   options.degrees = degrees;

@@ -39,6 +39,10 @@ class Runtime {
   static Result<std::unique_ptr<Runtime>> Load(const std::string& path, const RuntimeOptions& options,
                                                const LoadProgress& progress);
 
+  // Of decoders made elsewhere, one a local rank in rank order; without checkpoint and tokenizer.
+  static Result<std::unique_ptr<Runtime>> Of(std::vector<std::shared_ptr<const Decoder>> decoders,
+                                             const RuntimeOptions& options);
+
   // The same model with other threads or another instruction set: shares weights (packed weights depend on
   // neither) and files. Local ranks only.
   Result<std::unique_ptr<Runtime>> With(int threads, Isa isa) const;

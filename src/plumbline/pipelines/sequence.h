@@ -24,7 +24,8 @@ struct Sequence {
   RequestResult result;   // result.tokens is the sequence so far
   int64_t processed = 0;  // tokens in the cache
   std::vector<uint32_t> pages;
-  int replica = 0;  // whose pages they are
+  int replica = 0;    // whose pages they are
+  uint32_t slot = 0;  // of the replica's request state
   // Leading pages that belong to the prefix cache (until the sequence has started: what is known of its
   // prefix).
   std::vector<PrefixNode*> prefix;
@@ -34,6 +35,8 @@ struct Sequence {
   bool finished = false;
 
   int64_t prompt_size() const { return result.prompt_tokens; }
+  // Tokens it may come to.
+  int64_t length() const { return std::ssize(request->tokens) + request->max_new_tokens; }
   bool generates() const { return request->max_new_tokens > 0; }
 
   // The first row that scores: row r gives the log-prob of token r + 1.

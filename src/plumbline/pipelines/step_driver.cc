@@ -37,7 +37,8 @@ Status StepDriver::Prepare(const ExecutorOptions& sizes) {
       rank_.Command(created ? RankCommand::Kind::kResize : RankCommand::Kind::kCreate, engine_, payload_));
 
   const ParallelDegrees& degrees = runtime_.options().degrees;
-  state_ = std::make_unique<StepState>(degrees.dp, options_.max_sequences);
+  state_ = std::make_unique<StepState>(degrees.dp, options_.max_sequences, runtime_.config().declares.state,
+                                       degrees.Ranks());
   ASSIGN_OR_RETURN(DeclaredStep step, DeclareStep({.config = runtime_.config(),
                                                    .degrees = degrees,
                                                    .options = options_,
@@ -46,14 +47,33 @@ Status StepDriver::Prepare(const ExecutorOptions& sizes) {
                                                    .rank = 0,
                                                    .packs = true}));
   processor_ = std::move(step.processor);
+  RETURN_IF_ERROR(BindInputs(step));
+  contexts_.resize(degrees.dp);
+  replica_batches_.resize(degrees.dp);
+  return {};
+}
+
+// What a step has beside the batch.
+Status StepDriver::BindInputs(const DeclaredStep& step) {
+  const DecoderInputs<InputSpec>& declared = *processor_->declared();
+  const RankTensors& tensors = rank_.Tensors(engine_);
   processor_->state_store = state_.get();
-  if (processor_->declared()->scratch) processor_->scratch = &rank_.Scratch(engine_);
-  if (processor_->declared()->ep) processor_->bind_ep_comm_initializer(&rank_.Experts(engine_));
+  state_->BindPools(tensors.state());
+  processor_->constant_inputs = tensors.constants();
+  if (declared.scratch) processor_->scratch = &tensors.scratch();
+  if (declared.ep) processor_->bind_ep_comm_initializer(&rank_.Experts(engine_));
   std::vector<InputTensor> blocks = step.KvBlocks(rank_.KvBlocks(engine_));
   ASSIGN_OR_RETURN(KvCacheInputBuilder builder, KvCacheInputBuilder::Create(step.runtime, blocks));
   kv_ = std::make_unique<KvCacheInputBuilder>(std::move(builder));
-  contexts_.resize(degrees.dp);
-  replica_batches_.resize(degrees.dp);
+  brought_ = {};
+  if (!declared.vision) return {};
+  vision_ = {};
+  for (const InputSpec& spec : declared.vision->embeddings)
+    vision_.embeddings.push_back(
+        {.dtype = spec.dtype, .shape = {0, spec.shape[1].size}, .device = spec.device});
+  for (const InputSpec& spec : declared.vision->indices)
+    vision_.indices.push_back({.dtype = spec.dtype, .shape = {0}, .device = spec.device});
+  brought_.vision = &vision_;
   return {};
 }
 
@@ -85,7 +105,7 @@ Status StepDriver::Pack(const MicroBatch& batch) {
 Status StepDriver::PackContexts() {
   ASSIGN_OR_RETURN(const KvCacheInputs* kv, kv_->Build(replica_batches_));
   ASSIGN_OR_RETURN(const DecoderInputs<InputTensor>* inputs,
-                   processor_->prepare_initial_token_inputs(replica_batches_, kv));
+                   processor_->prepare_initial_token_inputs(replica_batches_, kv, 1, brought_));
   return plumbline::Pack(*inputs, *processor_->declared(), message_);
 }
 

@@ -12,6 +12,7 @@
 #include "plumbline/pipelines/contract/decoder_batch_processor.h"
 #include "plumbline/pipelines/contract/decoder_message.h"
 #include "plumbline/pipelines/contract/kv_cache_inputs.h"
+#include "plumbline/pipelines/declared_step.h"
 #include "plumbline/pipelines/runtime.h"
 #include "plumbline/pipelines/step_plan.h"
 #include "plumbline/pipelines/step_state.h"
@@ -34,7 +35,10 @@ class StepDriver {
   // way already.
   Status Run(std::span<const MicroBatch> batches, const Rank::OnOutputs& on_outputs);
 
+  int64_t engine() const { return engine_; }  // as Rank knows it
+
  private:
+  Status BindInputs(const DeclaredStep& step);
   Status Pack(const MicroBatch& batch);
   Status PackContexts();
 
@@ -49,6 +53,8 @@ class StepDriver {
   std::unique_ptr<KvCacheInputBuilder> kv_;
   std::vector<std::vector<TextContext>> contexts_;  // by replica
   std::vector<ReplicaBatch> replica_batches_;
+  VisionInputs<InputTensor> vision_;  // of no rows: there is no vision stage
+  BroughtInputs brought_;
   std::vector<std::byte> message_, payload_;
   std::vector<int64_t> sizes_;
 };

@@ -1,6 +1,7 @@
 #include "plumbline/pipelines/step_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace plumbline {
 
@@ -16,8 +17,11 @@ void PlanStep(std::span<Sequence* const> sequences, int64_t row_budget, std::vec
     }
     if (rows > 0) entries.push_back({.sequence = sequence, .kind = kind, .rows = rows});
   }
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const StepEntry& a, const StepEntry& b) { return a.kind < b.kind; });
+  // Stable, and of few: an insertion sort, which needs no memory.
+  for (size_t i = 1; i < entries.size(); ++i) {
+    for (size_t j = i; j > 0 && entries[j].kind < entries[j - 1].kind; --j)
+      std::swap(entries[j], entries[j - 1]);
+  }
 }
 
 }  // namespace plumbline

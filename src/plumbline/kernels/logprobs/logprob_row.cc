@@ -1,6 +1,7 @@
 #include "plumbline/kernels/logprobs/logprob_row.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 namespace plumbline {
@@ -25,12 +26,15 @@ OutputPosition PositionOf(const LogProbInputs& in, int64_t output) {
 float RowNormAndTop(const LogProbKernels& kernels, std::span<const float> x, std::span<TopEntry> top) {
   const int64_t vocab = static_cast<int64_t>(x.size());
   const int64_t tiles = (vocab + kVocabTile - 1) / kVocabTile;
-  std::vector<float> stats(static_cast<size_t>(2 * tiles));
+  // Vocabularies of half a million ids and less need no memory of the heap's.
+  std::array<float, 1024> few;
+  std::vector<float> many(2 * tiles > std::ssize(few) ? static_cast<size_t>(2 * tiles) : 0);
+  float* const stats = many.empty() ? few.data() : many.data();
   std::fill(top.begin(), top.end(), TopEntry{-std::numeric_limits<float>::infinity(), kEmptyFiniteId});
   for (int64_t tile = 0; tile < tiles; ++tile) {
     const int64_t first = tile * kVocabTile;
     const int64_t width = std::min<int64_t>(kVocabTile, vocab - first);
-    float* max = &stats[static_cast<size_t>(tile)];
+    float* max = stats + tile;
     kernels.tile_stats(&x[static_cast<size_t>(first)], width, max, max + tiles);
     // Negated, so that a tile with a NaN is looked at: its other logits may still be among the best.
     if (!top.empty() && !(*max <= top[0].value)) {
@@ -40,7 +44,7 @@ float RowNormAndTop(const LogProbKernels& kernels, std::span<const float> x, std
   }
   std::sort(top.begin(), top.end(), RanksBefore);
   float norm;
-  kernels.norms(stats.data(), stats.data() + tiles, tiles, 1, &norm);
+  kernels.norms(stats, stats + tiles, tiles, 1, &norm);
   return norm;
 }
 

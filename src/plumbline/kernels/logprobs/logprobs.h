@@ -16,6 +16,7 @@
 
 #include "plumbline/base/status.h"
 #include "plumbline/kernels/kernel_context.h"
+#include "plumbline/kernels/logprobs/top_k.h"
 #include "plumbline/tensor/matrix.h"
 
 namespace plumbline {
@@ -86,5 +87,19 @@ struct RaggedLogProbRequest {
 // position's token unless it is one of them. Checks what CheckLogProbInputs does before anything is computed.
 Result<std::vector<std::optional<LogProbabilities>>> compute_log_probabilities_ragged(
     const KernelContext& context, const RaggedLogProbRequest& request);
+
+// The same numbers in flat arrays that are reused from step to step: nothing is allocated once they have held
+// as many.
+struct RaggedLogProbs {
+  std::vector<uint32_t> offsets;     // [B + 1]: sequence b has outputs [offsets[b], offsets[b + 1])
+  std::vector<float> logprobs;       // [outputs] of the positions' tokens
+  std::vector<uint32_t> tokens;      // [outputs]
+  std::vector<int64_t> top_offsets;  // [outputs + 1]: room of min(top_n, vocab) entries each
+  std::vector<TopEntry> top;         // (log-prob, id), best first
+  std::vector<int32_t> top_counts;   // [outputs] entries that are there: those above -inf
+  std::vector<uint32_t> logit_rows;  // [B + 1] where each sequence's logits begin
+};
+Status compute_log_probabilities_ragged(const KernelContext& context, const RaggedLogProbRequest& request,
+                                        RaggedLogProbs& out);
 
 }  // namespace plumbline

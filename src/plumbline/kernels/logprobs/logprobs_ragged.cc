@@ -59,81 +59,95 @@ Status CheckRequest(const RaggedLogProbRequest& request) {
   return CheckRequestLogits(request);
 }
 
-// Where outputs and logits rows of each sequence begin.
-struct Layout {
-  std::vector<uint32_t> outputs;
-  std::vector<uint32_t> logit_rows;
-};
-
-Layout LayOut(const RaggedLogProbRequest& request) {
+// Where outputs, logits rows and top entries of each sequence begin.
+void LayOut(const RaggedLogProbRequest& request, RaggedLogProbs& out) {
   const size_t sequences = request.sampled_tokens.size();
-  Layout layout;
-  layout.outputs.assign(1, 0);
+  out.offsets.assign(1, 0);
+  out.top_offsets.assign(1, 0);
   for (size_t b = 0; b < sequences; ++b) {
     const uint32_t length = request.input_row_offsets[b + 1] - request.input_row_offsets[b];
     const uint32_t wanted = request.batch_top_n[b] == 0 ? 0 : request.batch_echo[b] != 0 ? length : 1;
-    layout.outputs.push_back(layout.outputs.back() + wanted);
+    out.offsets.push_back(out.offsets.back() + wanted);
+    const int64_t room = std::min<int64_t>(request.batch_top_n[b], request.next_token_logits.cols);
+    for (uint32_t i = 0; i < wanted; ++i) out.top_offsets.push_back(out.top_offsets.back() + room);
   }
   if (request.logits) {
-    layout.logit_rows.assign(request.input_row_offsets.begin(), request.input_row_offsets.end());
+    out.logit_rows.assign(request.input_row_offsets.begin(), request.input_row_offsets.end());
   } else {
-    layout.logit_rows.resize(sequences + 1);
-    std::iota(layout.logit_rows.begin(), layout.logit_rows.end(), 0u);
+    out.logit_rows.resize(sequences + 1);
+    std::iota(out.logit_rows.begin(), out.logit_rows.end(), 0u);
   }
-  return layout;
+  const int64_t outputs = out.offsets.back();
+  out.logprobs.resize(outputs);
+  out.tokens.resize(outputs);
+  out.top_counts.resize(outputs);
+  out.top.resize(out.top_offsets.back());
 }
 
-void ComputeOutput(const LogProbKernels& kernels, const LogProbInputs& in, int64_t output, int32_t top_n,
-                   const OutputPosition& position, LogProbabilities* result) {
-  const int64_t slot = output - int64_t{in.lp_output_offsets[position.sequence]};
+void ComputeOutput(const LogProbKernels& kernels, const LogProbInputs& in, int64_t output,
+                   RaggedLogProbs& out) {
+  const OutputPosition position = PositionOf(in, output);
   const std::span<const float> x(in.logits.Row(position.logits_row), static_cast<size_t>(in.logits.cols));
-  std::vector<TopEntry> top(std::min(static_cast<size_t>(top_n), x.size()));
+  const int64_t begin = out.top_offsets[output];
+  const std::span<TopEntry> top(out.top.data() + begin,
+                                static_cast<size_t>(out.top_offsets[output + 1] - begin));
   const float norm = RowNormAndTop(kernels, x, top);
-  const float chosen = LogProb(x[position.token], norm);
-  result->token_log_probabilities[slot] = chosen;
-  result->sampled_token_ids[slot] = position.token;
-
-  auto& map = result->top_log_probabilities[slot];
-  bool found = false;
-  for (const TopEntry& entry : top) {
+  out.logprobs[output] = LogProb(x[position.token], norm);
+  out.tokens[output] = position.token;
+  int32_t count = 0;
+  for (TopEntry& entry : top) {
     if (entry.id == kEmptyFiniteId) break;
-    map.emplace_back(static_cast<uint32_t>(entry.id), LogProb(entry.value, norm));
-    found = found || map.back().first == position.token;
+    entry.value = LogProb(entry.value, norm);
+    ++count;
   }
-  if (!found) map.emplace_back(position.token, chosen);
+  out.top_counts[output] = count;
+}
+
+// Output `output` as a map, the position's token appended where it is not among the best.
+std::vector<std::pair<uint32_t, float>> MapOf(const RaggedLogProbs& flat, int64_t output) {
+  std::vector<std::pair<uint32_t, float>> map;
+  bool found = false;
+  for (int64_t i = flat.top_offsets[output]; i < flat.top_offsets[output] + flat.top_counts[output]; ++i) {
+    map.emplace_back(static_cast<uint32_t>(flat.top[i].id), flat.top[i].value);
+    found = found || map.back().first == flat.tokens[output];
+  }
+  if (!found) map.emplace_back(flat.tokens[output], flat.logprobs[output]);
+  return map;
 }
 
 }  // namespace
 
-Result<std::vector<std::optional<LogProbabilities>>> compute_log_probabilities_ragged(
-    const KernelContext& context, const RaggedLogProbRequest& request) {
+Status compute_log_probabilities_ragged(const KernelContext& context, const RaggedLogProbRequest& request,
+                                        RaggedLogProbs& out) {
   RETURN_IF_ERROR(CheckRequest(request));
-  const Layout layout = LayOut(request);
+  LayOut(request, out);
   const LogProbInputs in = {.logits = request.logits ? *request.logits : request.next_token_logits,
                             .tokens = request.tokens,
                             .sampled_tokens = request.sampled_tokens,
-                            .logit_row_offsets = layout.logit_rows,
+                            .logit_row_offsets = out.logit_rows,
                             .token_row_offsets = request.input_row_offsets,
-                            .lp_output_offsets = layout.outputs};
-  const int64_t outputs = layout.outputs.back();
+                            .lp_output_offsets = out.offsets};
+  const int64_t outputs = out.offsets.back();
   RETURN_IF_ERROR(CheckRaggedInputs(in, outputs));
-
-  const size_t sequences = request.sampled_tokens.size();
-  std::vector<std::optional<LogProbabilities>> results(sequences);
-  for (size_t b = 0; b < sequences; ++b) {
-    if (request.batch_top_n[b] == 0) continue;
-    const size_t count = layout.outputs[b + 1] - layout.outputs[b];
-    results[b].emplace();
-    results[b]->token_log_probabilities.resize(count);
-    results[b]->top_log_probabilities.resize(count);
-    results[b]->sampled_token_ids.resize(count);
-  }
   const LogProbKernels& kernels = LogProbKernelsFor(context.isa);
-  context.pool.ParallelFor(outputs, [&](int64_t output, int) {
-    const OutputPosition position = PositionOf(in, output);
-    ComputeOutput(kernels, in, output, request.batch_top_n[position.sequence], position,
-                  &*results[position.sequence]);
-  });
+  context.pool.ParallelFor(outputs, [&](int64_t output, int) { ComputeOutput(kernels, in, output, out); });
+  return {};
+}
+
+Result<std::vector<std::optional<LogProbabilities>>> compute_log_probabilities_ragged(
+    const KernelContext& context, const RaggedLogProbRequest& request) {
+  RaggedLogProbs flat;
+  RETURN_IF_ERROR(compute_log_probabilities_ragged(context, request, flat));
+  std::vector<std::optional<LogProbabilities>> results(request.sampled_tokens.size());
+  for (size_t b = 0; b < results.size(); ++b) {
+    if (request.batch_top_n[b] == 0) continue;
+    LogProbabilities& result = results[b].emplace();
+    for (uint32_t output = flat.offsets[b]; output < flat.offsets[b + 1]; ++output) {
+      result.token_log_probabilities.push_back(flat.logprobs[output]);
+      result.sampled_token_ids.push_back(flat.tokens[output]);
+      result.top_log_probabilities.push_back(MapOf(flat, output));
+    }
+  }
   return results;
 }
 

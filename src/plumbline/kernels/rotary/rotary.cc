@@ -14,19 +14,19 @@ const RotaryKernels& Kernels(Isa isa) {
 
 }  // namespace
 
-void RopeTables(const KernelContext& context, const RopeFrequencies& frequencies,
+void RopeTables(const KernelContext& context, std::span<const float> inv_freq, float attention_factor,
                 std::span<const int32_t> positions, MatrixView<float> cos, MatrixView<float> sin) {
   const auto tokens = static_cast<int64_t>(positions.size());
-  const auto half = static_cast<int64_t>(frequencies.inv_freq.size());
+  const auto half = static_cast<int64_t>(inv_freq.size());
   PLUMBLINE_CHECK(cos.rows == tokens && cos.cols == half && sin.rows == tokens && sin.cols == half);
   const auto fill_row = [&](int64_t row) {
     const auto position = static_cast<float>(positions[static_cast<size_t>(row)]);
     for (int64_t i = 0; i < half; ++i) {
-      const float angle = position * frequencies.inv_freq[static_cast<size_t>(i)];
+      const float angle = position * inv_freq[static_cast<size_t>(i)];
       double s, c;
       SinCosD(static_cast<double>(angle), &s, &c);
-      cos.Row(row)[i] = static_cast<float>(c) * frequencies.attention_factor;
-      sin.Row(row)[i] = static_cast<float>(s) * frequencies.attention_factor;
+      cos.Row(row)[i] = static_cast<float>(c) * attention_factor;
+      sin.Row(row)[i] = static_cast<float>(s) * attention_factor;
     }
   };
   // A float64 sine and cosine are worth about sixty simple operations on vectors.

@@ -53,9 +53,14 @@ RopeFrequencies MakeRopeFrequencies(int64_t rotary_dim, double theta, const Rope
 // inv_freq[i] /= factors[i] in float32, one factor for each frequency (GGUF's rope_freqs.weight).
 void DivideFrequencies(RopeFrequencies& frequencies, std::span<const float> factors);
 
-// cos and sin of each position, shared by all layers of a step: tables [tokens, rotary_dim / 2] float32.
-void RopeTables(const KernelContext& context, const RopeFrequencies& frequencies,
+// cos and sin of each position, shared by all layers of a step: tables [tokens, rotary_dim / 2] float32, of
+// inv_freq [rotary_dim / 2].
+void RopeTables(const KernelContext& context, std::span<const float> inv_freq, float attention_factor,
                 std::span<const int32_t> positions, MatrixView<float> cos, MatrixView<float> sin);
+inline void RopeTables(const KernelContext& context, const RopeFrequencies& frequencies,
+                       std::span<const int32_t> positions, MatrixView<float> cos, MatrixView<float> sin) {
+  RopeTables(context, frequencies.inv_freq, frequencies.attention_factor, positions, cos, sin);
+}
 
 // Rotates the first 2 * cos.cols elements of each head of x [tokens, heads * head_dim] in place.
 void ApplyRope(const KernelContext& context, MatrixView<const float> cos, MatrixView<const float> sin,
