@@ -8,10 +8,6 @@
 namespace plumbline {
 namespace {
 
-int64_t Bytes(const Linear& linear) {
-  return linear.weight.bytes() + static_cast<int64_t>(linear.bias.size() * sizeof(float));
-}
-
 AttentionObserver ObserverOf(const DecoderObservers& observers, const DecoderShard& shard, int64_t layer) {
   AttentionObserver of;
   if (observers.max_logits != nullptr) {
@@ -32,7 +28,7 @@ int64_t Decoder::WeightBytes(bool with_layers) const {
     const SelfAttention& a = layer.attention;
     const GatedMlp& m = layer.mlp;
     for (const Linear* linear : {&a.q_proj, &a.k_proj, &a.v_proj, &m.gate_proj, &m.up_proj})
-      bytes += Bytes(*linear);
+      bytes += linear->WeightBytes();
     bytes += a.o_proj.WeightBytes() + m.down_proj.WeightBytes() + layer.experts.WeightBytes();
   }
   return bytes;

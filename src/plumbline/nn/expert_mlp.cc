@@ -9,10 +9,6 @@
 namespace plumbline {
 namespace {
 
-int64_t Bytes(const Linear& linear) {
-  return linear.weight.bytes() + static_cast<int64_t>(linear.bias.size() * sizeof(float));
-}
-
 // Whether several ranks hold columns of each expert.
 bool Shared(const RankContext& rank) { return rank.tensor.size() > 1 && rank.shard.degrees.ep == 1; }
 
@@ -23,9 +19,9 @@ MatrixView<int32_t> Ids(ExpertScratch& scratch, const DecoderConfig& config, int
 }  // namespace
 
 int64_t ExpertMlp::WeightBytes() const {
-  int64_t bytes = Bytes(router);
+  int64_t bytes = router.WeightBytes();
   for (const Expert& expert : experts)
-    bytes += Bytes(expert.gate_proj) + Bytes(expert.up_proj) + expert.down_proj.WeightBytes();
+    bytes += expert.gate_proj.WeightBytes() + expert.up_proj.WeightBytes() + expert.down_proj.WeightBytes();
   return bytes;
 }
 

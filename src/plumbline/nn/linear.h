@@ -15,6 +15,7 @@ struct Linear {
     return {
         .weight = &weight, .y = y, .bias = bias.empty() ? nullptr : bias.data(), .accumulate = accumulate};
   }
+  int64_t WeightBytes() const { return weight.bytes() + static_cast<int64_t>(bias.size() * sizeof(float)); }
 };
 
 }  // namespace plumbline

@@ -1,26 +1,16 @@
 // A rank that fails in the middle of a run ends it for all, by name; what was handed out before stays.
 #include <gtest/gtest.h>
 
-#include "plumbline/models/load_decoder.h"
-#include "plumbline/pipelines/engine_test_util.h"
+#include "plumbline/pipelines/changed_ranks_test_util.h"
 
 namespace plumbline {
 namespace {
 
-// A tiny model on ranks of this process, of which the last is changed.
+// The last rank is changed.
 std::unique_ptr<Runtime> WithOddRank(const ParallelDegrees& degrees, void (*change)(Decoder&)) {
-  const std::string model = fmt::format("{}/tests/golden/models/llama3", PLUMBLINE_SOURCE_DIR);
-  ThreadPool pool(2);
-  const RuntimeOptions options{.isa = SupportedIsas().back(), .degrees = degrees};
-  const auto checkpoint = Checkpoint::Open(model).value();
-  std::vector<std::shared_ptr<const Decoder>> decoders;
-  for (int rank = 0; rank < degrees.Ranks(); ++rank) {
-    Decoder decoder =
-        LoadDecoder({pool, options.isa}, *checkpoint, {.degrees = degrees, .rank = rank}, nullptr).value();
+  return ChangedRanks(degrees, [&](Decoder& decoder, int rank) {
     if (rank + 1 == degrees.Ranks()) change(decoder);
-    decoders.push_back(std::make_shared<const Decoder>(std::move(decoder)));
-  }
-  return Runtime::Of(std::move(decoders), options).value();
+  });
 }
 
 // The first stage refuses a token that the controller knows.

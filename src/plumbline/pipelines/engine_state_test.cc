@@ -5,28 +5,17 @@
 #include <algorithm>
 #include <set>
 
-#include "plumbline/models/load_decoder.h"
-#include "plumbline/pipelines/engine_test_util.h"
+#include "plumbline/pipelines/changed_ranks_test_util.h"
 
 namespace plumbline {
 namespace {
 
 constexpr int64_t kWidth = 3;
 
-// A tiny model that declares a recurrent state, on ranks of this process.
 std::unique_ptr<Runtime> WithState(const ParallelDegrees& degrees) {
-  const std::string model = fmt::format("{}/tests/golden/models/llama3", PLUMBLINE_SOURCE_DIR);
-  ThreadPool pool(2);
-  const RuntimeOptions options{.isa = SupportedIsas().back(), .degrees = degrees};
-  const auto checkpoint = Checkpoint::Open(model).value();
-  std::vector<std::shared_ptr<const Decoder>> decoders;
-  for (int rank = 0; rank < degrees.Ranks(); ++rank) {
-    Decoder decoder =
-        LoadDecoder({pool, options.isa}, *checkpoint, {.degrees = degrees, .rank = rank}, nullptr).value();
+  return ChangedRanks(degrees, [](Decoder& decoder, int /*rank*/) {
     decoder.config.declares.state = {{.name = "recurrent", .shape = {kWidth}}};
-    decoders.push_back(std::make_shared<const Decoder>(std::move(decoder)));
-  }
-  return Runtime::Of(std::move(decoders), options).value();
+  });
 }
 
 // Writes a request's number into the state as a decoder would, and looks whether it stays.

@@ -233,6 +233,29 @@ void ReadGroup(const QuantLayout& layout, PanelOrder order, const uint8_t* low, 
 
 }  // namespace
 
+std::optional<PackedFormat> QuantizedFormat(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0:
+      return PackedFormat::kQ4_0;
+    case DType::kQ4_1:
+      return PackedFormat::kQ4_1;
+    case DType::kQ5_0:
+      return PackedFormat::kQ5_0;
+    case DType::kQ5_1:
+      return PackedFormat::kQ5_1;
+    case DType::kQ8_0:
+      return PackedFormat::kQ8_0;
+    case DType::kQ4_K:
+      return PackedFormat::kQ4_K;
+    case DType::kQ5_K:
+      return PackedFormat::kQ5_K;
+    case DType::kQ6_K:
+      return PackedFormat::kQ6_K;
+    default:
+      return std::nullopt;
+  }
+}
+
 void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out) {
   switch (format) {
     case PackedFormat::kQ8_0:

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
+#include "plumbline/base/dtype.h"
 #include "plumbline/kernels/gemm/packed_format.h"
 
 namespace plumbline {
@@ -15,6 +17,9 @@ struct BlockIntegers {
   uint8_t sub_minimum[8];  // q4_k, q5_k
   uint8_t q[256];  // codes of 4, 5, 6 or 8 bits, unsigned: the quantised integer plus the layout's offset
 };
+
+// What a GGUF type is packed as; none where it has no blocks.
+std::optional<PackedFormat> QuantizedFormat(DType dtype);
 
 // `block` points at one block of the GGUF type `format` comes from.
 void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out);

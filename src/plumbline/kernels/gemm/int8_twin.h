@@ -13,6 +13,7 @@
 //   q4_k, q5_k)
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -46,27 +47,6 @@ inline Activations Quantize(const float* x) {
   return out;
 }
 
-inline PackedFormat FormatOf(DType dtype) {
-  switch (dtype) {
-    case DType::kQ4_0:
-      return PackedFormat::kQ4_0;
-    case DType::kQ4_1:
-      return PackedFormat::kQ4_1;
-    case DType::kQ5_0:
-      return PackedFormat::kQ5_0;
-    case DType::kQ5_1:
-      return PackedFormat::kQ5_1;
-    case DType::kQ4_K:
-      return PackedFormat::kQ4_K;
-    case DType::kQ5_K:
-      return PackedFormat::kQ5_K;
-    case DType::kQ6_K:
-      return PackedFormat::kQ6_K;
-    default:
-      return PackedFormat::kQ8_0;
-  }
-}
-
 // Codes less their offset, and of each group of `length` its scale and (signed) minimum.
 struct WeightRow {
   int length = 32;
@@ -77,7 +57,7 @@ struct WeightRow {
 };
 
 inline WeightRow ReadRow(const RawTensor& source, int64_t row) {
-  const PackedFormat format = FormatOf(source.dtype);
+  const PackedFormat format = QuantizedFormat(source.dtype).value();
   const QuantLayout layout = Layout(format);
   const bool k_format = layout.block == 256;
   WeightRow out;

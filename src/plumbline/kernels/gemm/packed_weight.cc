@@ -19,35 +19,10 @@ constexpr int64_t kMaxLeaf = 256;
 constexpr int64_t kBatchBytes = int64_t{8} << 20;
 
 std::optional<PackedFormat> FormatOf(DType dtype, Compute compute) {
-  switch (dtype) {
-    case DType::kF32:
-    case DType::kF16:
-      return compute == Compute::kF32 ? PackedFormat::kF32 : PackedFormat::kBf16;
-    case DType::kBF16:
-      return PackedFormat::kBf16;
-    case DType::kQ4_0:
-      return PackedFormat::kQ4_0;
-    case DType::kQ4_1:
-      return PackedFormat::kQ4_1;
-    case DType::kQ5_0:
-      return PackedFormat::kQ5_0;
-    case DType::kQ5_1:
-      return PackedFormat::kQ5_1;
-    case DType::kQ8_0:
-      return PackedFormat::kQ8_0;
-    case DType::kQ4_K:
-      return PackedFormat::kQ4_K;
-    case DType::kQ5_K:
-      return PackedFormat::kQ5_K;
-    case DType::kQ6_K:
-      return PackedFormat::kQ6_K;
-    case DType::kI32:
-    case DType::kI64:
-    case DType::kU8:
-    case DType::kU32:
-      break;
-  }
-  return std::nullopt;
+  const bool floats = dtype == DType::kF32 || dtype == DType::kF16;
+  if (floats) return compute == Compute::kF32 ? PackedFormat::kF32 : PackedFormat::kBf16;
+  if (dtype == DType::kBF16) return PackedFormat::kBf16;
+  return QuantizedFormat(dtype);
 }
 
 Status CheckSource(const RawTensor& source, int64_t leaf, std::span<const int32_t> row_order) {
