@@ -82,6 +82,18 @@ def test_multi_head_attention(groups, rotary, fused):
     assert all(np.isfinite(g).all() for g in jax.tree.leaves(grads))
 
 
+def test_deprecated_fields_warn_and_stand_for_the_current_ones():
+    with pytest.warns(DeprecationWarning, match="num_heads.*num_attention_heads"):
+        assert attention(num_attention_heads=8, num_heads=4).num_attention_heads == 4
+    with pytest.warns(DeprecationWarning, match="dropout_rate"):
+        assert attention(dropout_rate=0.5).attention_dropout == 0.5
+    for field in ("apply_residual_connection_post_layernorm", "fuse_qkv"):
+        with pytest.warns(DeprecationWarning, match=field):
+            assert attention(**{field: False}).fuse_qkv_params
+    with pytest.raises(AssertionError, match="input_layernorm"):
+        attention(output_layernorm=True)
+
+
 @pytest.mark.parametrize("groups", [4, 2])
 def test_fused_parameters_are_the_separate_ones_stacked(groups):
     module = attention(num_gqa_groups=groups, scale_attn_logits=True)

@@ -1,4 +1,5 @@
 """MultiHeadAttention: norm, projections, rotary embedding, DotProductAttention, output projection."""
+import warnings
 from typing import Any, Callable, Optional, Tuple
 
 import jax.numpy as jnp
@@ -61,6 +62,23 @@ class MultiHeadAttention(nn.Module):
     window_size: Optional[Tuple[int, int]] = None
     softmax_type: str = "vanilla"
     return_max_logit: bool = False
+    # Deprecated: the first two stand for num_attention_heads and attention_dropout, the last two have no effect.
+    num_heads: Optional[int] = None
+    dropout_rate: Optional[float] = None
+    output_layernorm: Optional[bool] = None
+    apply_residual_connection_post_layernorm: Optional[bool] = None
+    fuse_qkv: Optional[bool] = None
+
+    def __post_init__(self):
+        assert self.output_layernorm is None, "output_layernorm is gone; use input_layernorm"
+        for old, instead, same in (("num_heads", "num_attention_heads", True), ("dropout_rate", "attention_dropout", True),
+                                   ("apply_residual_connection_post_layernorm", "return_layernorm_output", False),
+                                   ("fuse_qkv", "fuse_qkv_params", False)):
+            if getattr(self, old) is not None:
+                warnings.warn(f"{old} is deprecated; use {instead}", DeprecationWarning, stacklevel=3)
+                if same:
+                    setattr(self, instead, getattr(self, old))
+        super().__post_init__()
 
     def _groups(self):
         return self.num_gqa_groups or self.num_attention_heads
