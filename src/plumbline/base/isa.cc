@@ -15,6 +15,9 @@ std::string_view Name(Isa isa) {
 }
 
 std::vector<Isa> SupportedIsas() {
+#if defined(PLUMBLINE_EMULATE_AVX512)
+  return {Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+#endif
   std::vector<Isa> isas;
   const auto has = [](auto... features) { return (features && ...); };
   if (!has(__builtin_cpu_supports("avx2"), __builtin_cpu_supports("fma"))) return isas;

@@ -156,6 +156,7 @@ Status Engine::Prepare(std::span<const Request> requests) {
   }
   done_.assign(requests.size(), std::nullopt);
   next_request_ = next_result_ = 0;
+  result_bytes_ = 0;
   for (Replica& replica : replicas_) {
     replica.free_slots.clear();
     for (int64_t slot = std::max<int64_t>(1, in_flight); slot >= 1; --slot)
@@ -190,8 +191,10 @@ Status Engine::RunAll(std::span<const Request> requests, EngineListener& listene
     RETURN_IF_ERROR(Step(listener));
     listener.OnProgress(stats_.rows_run + stats_.rows_reused - stats_.drafts_rejected, total);
     Retire();
-    for (; next_result_ < requests.size() && done_[next_result_]; ++next_result_)
+    for (; next_result_ < requests.size() && done_[next_result_]; ++next_result_) {
+      result_bytes_ -= done_[next_result_]->Bytes();
       RETURN_IF_ERROR(listener.OnResult(next_result_, *std::move(done_[next_result_])));
+    }
   }
   return {};
 }
@@ -200,7 +203,11 @@ void Engine::Admit(std::span<const Request> requests) {
   while (next_request_ < requests.size() &&
          static_cast<int64_t>(active_.size()) < options_.batch_size * std::ssize(replicas_)) {
     if (!waiting_) waiting_ = Begin(requests[next_request_], next_request_);
+    const int64_t bytes = result_bytes_ + waiting_->result.Bytes();
+    if (bytes > options_.result_bytes && !active_.empty()) return;
     if (!Place(*waiting_)) return;
+    result_bytes_ = bytes;
+    stats_.result_bytes = std::max(stats_.result_bytes, bytes);
     active_.push_back(*std::move(waiting_));
     waiting_.reset();
     ++next_request_;

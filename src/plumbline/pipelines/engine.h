@@ -34,6 +34,7 @@ struct EngineStats {
   int64_t rows_reused = 0;  // of prompts, not run because a prefix was known
   int64_t drafts_accepted = 0;
   int64_t drafts_rejected = 0;  // run for nothing
+  int64_t result_bytes = 0;     // the most that results held at a time, before they were handed back
 };
 
 // What the caller hears as the run goes on. Called from the thread that called Run.
@@ -120,6 +121,7 @@ class Engine {
   size_t next_request_ = 0;
   std::vector<std::optional<RequestResult>> done_;  // by request: finished, waiting for earlier ones
   size_t next_result_ = 0;
+  int64_t result_bytes_ = 0;  // of active_ and done_
   EngineStats stats_;
 
   // Of the step; kept so that a step allocates nothing.

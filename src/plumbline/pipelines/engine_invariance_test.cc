@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "plumbline/pipelines/engine_test_util.h"
@@ -49,6 +50,27 @@ TEST(EngineInvariance, BatchesAndChunks) {
   for (const char* model : {"llama3", "mistral"}) {
     const auto runtime = LoadTiny(model);
     ExpectSameInAnyCompany(*runtime, kCounts, kChunks, RunCold(*runtime, Strangers(33)));
+  }
+}
+
+// Many short requests are done long before the first, and their results wait for it.
+TEST(EngineInvariance, ResultsThatWaitAreBounded) {
+  const auto runtime = LoadTiny("llama3");
+  std::vector<Request> requests = Strangers(33);
+  requests.front().max_new_tokens = 60;
+  const std::vector<RequestResult> alone = RunCold(*runtime, requests);
+  int64_t all = 0, largest = 0;
+  for (const RequestResult& result : alone) {
+    all += result.Bytes();
+    largest = std::max(largest, result.Bytes());
+  }
+  Engine free = Engine::Create(*runtime, {}).value();
+  ExpectSame(RunAll(free, requests), alone, "no bound");
+  EXPECT_GT(free.stats().result_bytes, 3 * largest);
+  for (const int64_t bound : {int64_t{1}, 3 * largest}) {
+    Engine engine = Engine::Create(*runtime, {.result_bytes = bound}).value();
+    ExpectSame(RunAll(engine, requests), alone, fmt::format("{} of {} bytes of results", bound, all));
+    EXPECT_LE(engine.stats().result_bytes, std::max(bound, largest));
   }
 }
 

@@ -12,7 +12,7 @@
 namespace plumbline {
 
 // What a process holds beside weights, steps and KV pages: the program, the tokenizer, the requests and their
-// results. A bound on what is common, not on an input of any size.
+// results (EngineOptions::result_bytes). A bound on what is common, not on an input of any size.
 inline constexpr int64_t kBesideBytes = int64_t{48} << 20;
 
 struct MemoryPlan {

@@ -55,6 +55,14 @@ struct RequestResult {
   std::span<const std::pair<int32_t, float>> Top(int64_t entry) const {
     return {top.data() + entry * top_k, static_cast<size_t>(top_k)};
   }
+
+  // What the lists hold memory for.
+  int64_t Bytes() const {
+    const auto bytes = [](const auto& list) {
+      return static_cast<int64_t>(list.capacity() * sizeof(*list.data()));
+    };
+    return bytes(tokens) + bytes(logprobs) + bytes(ranks) + bytes(top) + bytes(max_logits);
+  }
 };
 
 }  // namespace plumbline
