@@ -49,6 +49,13 @@ struct DeclaredState {
   std::vector<int64_t> shape;
 };
 
+// Memory of `bytes` on every rank, zero when an engine begins and then the decoder's own from step to step:
+// what a decoder signals by, beside its communicators.
+struct DeclaredSignals {
+  int64_t bytes = 0;
+  bool on_one_rank = false;  // also where there is but one
+};
+
 struct DecoderDeclaration {
   std::vector<Role> roles = {Role::kDecoder};
   int64_t vision_hidden = 0;  // width of the VISION role's embeddings
@@ -57,6 +64,7 @@ struct DecoderDeclaration {
   bool takes_batch_context_lengths = false;  // one a replica, i32 on the host
   // Then the context lengths are of this dtype (i32 or i64) and on the ranks, one each.
   std::optional<DType> device_context_length_dtype;
+  std::optional<DeclaredSignals> signals;
   std::vector<DeclaredScratch> scratch;
   std::vector<DeclaredConstant> constants;
   std::vector<DeclaredState> state;
@@ -66,6 +74,7 @@ struct DecoderDeclaration {
 struct DeclaredViews {
   std::span<const std::span<const float>> constants;
   std::span<const std::span<std::byte>> scratch;
+  std::span<std::byte> signals;  // this rank's
   // Pools [slots, shape], and the slot of each of the replica's sequences; slot 0 is padding's.
   std::span<const std::span<std::byte>> state;
   std::span<const uint32_t> state_slots;

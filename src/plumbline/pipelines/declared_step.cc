@@ -45,6 +45,7 @@ BatchProcessorRuntime RuntimeOf(const StepDeclaration& declaration) {
   runtime.kv_params.page_size = options.page_size;
   runtime.kv_params.total_num_pages = options.total_pages;
   runtime.kv_params.page_shape = {"page_bytes"};
+  runtime.signal_buffers = {declaration.signals.begin(), declaration.signals.end()};
   runtime.is_last_stage = CoordinatesOf(degrees, declaration.rank).stage == degrees.pp - 1;
   return runtime;
 }
@@ -89,11 +90,16 @@ Result<DeclaredStep> DeclareStep(const StepDeclaration& declaration) {
   const DecoderDeclaration& declares = declaration.config.declares;
   if (!Has(declares, Role::kDecoder))
     return InvalidInput("roles: got no decoder, want one ({})", declaration.config.architecture);
+  if (declares.signals && declares.signals->bytes < 1) {
+    return InvalidInput("signals: got {} bytes, want 1 or more ({})", declares.signals->bytes,
+                        declaration.config.architecture);
+  }
   const ArchConfig arch{.vocab = declaration.config.vocab,
                         .takes_token_positions = declares.takes_token_positions,
                         .takes_batch_context_lengths = declares.takes_batch_context_lengths,
                         .device_context_length_dtype = declares.device_context_length_dtype,
-                        .takes_signals = false};
+                        .takes_signals = declares.signals.has_value(),
+                        .always_signal_buffers = declares.signals && declares.signals->on_one_rank};
   DeclaredStep step{.runtime = RuntimeOf(declaration), .rank = declaration.rank};
   ASSIGN_OR_RETURN(step.processor,
                    MakeDecoderBatchProcessor(RegistrationOf(declaration), arch, step.runtime));

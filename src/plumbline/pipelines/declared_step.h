@@ -28,8 +28,9 @@ struct StepDeclaration {
   const DecoderConfig& config;
   const ParallelDegrees& degrees;
   const ExecutorOptions& options;
-  std::span<const int32_t> layers;    // captured
-  const InputTree<InputSpec>& state;  // the inputs of the StepState
+  std::span<const int32_t> layers;            // captured
+  const InputTree<InputSpec>& state;          // the inputs of the StepState
+  std::span<const InputTensor> signals = {};  // RankTensors::signals of the rank that packs
   int rank = 0;
   // The controller's part: what all ranks take. Otherwise what `rank` takes, in its stage, the boundary from
   // the stage before included.

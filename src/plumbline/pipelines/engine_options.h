@@ -16,8 +16,8 @@ struct EngineOptions {
   int64_t kv_bytes = 0;      // the KV cache's limit; 0: what the machine has free
   // What the process may hold in all (memory_plan.h), instead of kv_bytes; 0: no limit.
   int64_t memory_limit = 0;
-  // What results may take, of requests in flight and of those that wait for earlier ones to be handed back: no
-  // request begins that would pass it while another is in flight.
+  // What results may take, of requests in flight and of those that wait for earlier ones to be handed back:
+  // no request begins that would pass it while another is in flight.
   int64_t result_bytes = int64_t{16} << 20;
   bool generates = true;     // whether requests may generate: a step then holds logits
   int64_t draft_rows = 256;  // guesses a step checks at the most, those of all sequences together

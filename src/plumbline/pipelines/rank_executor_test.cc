@@ -59,6 +59,7 @@ class Packer {
                            .options = kOptions,
                            .layers = {},
                            .state = state_.state_inputs(),
+                           .signals = executor.tensors().signals(),
                            .packs = true})
                   .value()),
         kv_(KvCacheInputBuilder::Create(step_.runtime, step_.KvBlocks(executor.KvBlocks())).value()),
@@ -227,6 +228,7 @@ TEST_F(RankExecutorTest, WhatADecoderDeclaresIsFilledAndChangesNoBit) {
     declares.takes_host_inputs = true;
     declares.takes_batch_context_lengths = true;
     declares.device_context_length_dtype = DType::kI64;
+    declares.signals = {{.bytes = 640}};
     declares.scratch = {{.name = "routed", .dtype = DType::kI32, .per_token = 8}};
     declares.constants.push_back({.name = "table", .shape = {3}});
     d.constants.push_back({1, 2, 3});
@@ -283,12 +285,14 @@ TEST(DeclaredStepTest, IsWhatTheConfigurationDeclares) {
   EXPECT_EQ(Declared(declare()), "tokens input_row_offsets token_positions return_n_logits ");
   config.declares = {.takes_token_positions = false,
                      .takes_batch_context_lengths = true,
+                     .signals = {{.bytes = 96}},
                      .scratch = {{.name = "routed", .per_token = 3}},
                      .constants = {{.name = "rope/table", .shape = {2}}},
                      .state = {{.name = "recurrent", .shape = {4}}}};
   EXPECT_EQ(Declared(declare()),
-            "tokens input_row_offsets return_n_logits batch_context_lengths/0 constants/device0/rope/table "
-            "constants/device1/rope/table scratch/device0/routed scratch/device1/routed ");
+            "tokens input_row_offsets return_n_logits signals/0 signals/1 batch_context_lengths/0 "
+            "constants/device0/rope/table constants/device1/rope/table scratch/device0/routed "
+            "scratch/device1/routed ");
   const DeclaredStep step = declare();
   Decoder decoder{.config = config, .constants = {{0.5f, 0.25f}}};
   const RankTensors tensors =
@@ -298,10 +302,20 @@ TEST(DeclaredStepTest, IsWhatTheConfigurationDeclares) {
   EXPECT_EQ(scratch[0].value.data, nullptr);  // another rank's
   EXPECT_NE(scratch[1].value.data, nullptr);
   EXPECT_EQ(scratch[1].value.shape, InputShape({step.runtime.MaxStepTokens(), 3}));
+  ASSERT_EQ(tensors.signals().size(), 2u);
+  EXPECT_EQ(tensors.signals()[0].data, nullptr);
+  EXPECT_EQ(tensors.signals()[1].data, tensors.Views({}).signals.data());
+  EXPECT_EQ(tensors.Views({}).signals.size(), 96u);
   const auto& constants = tensors.constants()->inputs().leaves;
   EXPECT_EQ(constants[0].value.data, nullptr);
   EXPECT_EQ(constants[1].value.As<const float>()[1], 0.25f);
   EXPECT_EQ(tensors.Views({}).Constant(config.declares, "rope/table").size(), 2u);
+  config.declares.signals->bytes = 0;
+  EXPECT_EQ(
+      DeclareStep({.config = config, .degrees = degrees, .options = kOptions, .layers = {}, .state = {}})
+          .error()
+          .message,
+      "signals: got 0 bytes, want 1 or more (test)");
   config.declares.roles = {Role::kVision};
   EXPECT_EQ(
       DeclareStep({.config = config, .degrees = degrees, .options = kOptions, .layers = {}, .state = {}})

@@ -37,6 +37,9 @@ Result<RankTensors> RankTensors::Make(std::shared_ptr<const Decoder> decoder, co
   const DeviceRef own = DeviceRef::Rank(step.rank);
   RankTensors tensors;
   tensors.constant_views_ = decoder->Constants();
+  if (declared.signals) {
+    RETURN_IF_ERROR(tensors.AllocateSignals(*declared.signals, decoder->config.declares.signals->bytes, own));
+  }
   if (declared.constants) {
     PLUMBLINE_CHECK(decoder->constants.size() == decoder->config.declares.constants.size());
     InputTree<InputTensor> leaves = ConstantLeaves(*declared.constants, *decoder, own);
@@ -52,6 +55,18 @@ Result<RankTensors> RankTensors::Make(std::shared_ptr<const Decoder> decoder, co
   }
   if (declared.state) RETURN_IF_ERROR(tensors.AllocateState(*declared.state, own));
   return tensors;
+}
+
+Status RankTensors::AllocateSignals(const std::vector<InputSpec>& types, int64_t bytes, DeviceRef own) {
+  ASSIGN_OR_RETURN(signal_memory_, Buffer::Allocate(bytes));
+  for (const InputSpec& spec : types) {
+    InputTensor& tensor = signals_.emplace_back(
+        InputTensor{.dtype = spec.dtype, .shape = InputShape({bytes}), .device = spec.device});
+    if (spec.device != own) continue;
+    tensor.data = signal_memory_.data();
+    signal_view_ = BytesOf(tensor);
+  }
+  return {};
 }
 
 Status RankTensors::AllocateState(const InputTree<InputSpec>& types, DeviceRef own) {
@@ -73,6 +88,7 @@ Status RankTensors::AllocateState(const InputTree<InputSpec>& types, DeviceRef o
 void RankTensors::Bind(DecoderInputs<InputTensor>& inputs) const {
   if (inputs.constants) *inputs.constants = constants_->inputs();
   if (inputs.scratch) *inputs.scratch = scratch_.inputs();
+  if (inputs.signals) *inputs.signals = signals_;
   for (size_t i = 0; i < state_.size(); ++i) inputs.state->leaves[i].value = state_[i];
 }
 
@@ -84,8 +100,11 @@ void RankTensors::ZeroSlot(uint32_t slot) {
 }
 
 DeclaredViews RankTensors::Views(std::span<const uint32_t> slots) const {
-  return {
-      .constants = constant_views_, .scratch = scratch_views_, .state = state_views_, .state_slots = slots};
+  return {.constants = constant_views_,
+          .scratch = scratch_views_,
+          .signals = signal_view_,
+          .state = state_views_,
+          .state_slots = slots};
 }
 
 }  // namespace plumbline

@@ -1,4 +1,5 @@
-// What a rank itself holds of the inputs that its decoder declares: constants, scratch, state of requests.
+// What a rank itself holds of the inputs that its decoder declares: constants, scratch, signals, state of
+// requests.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,8 @@ class RankTensors {
 
   const ConstantInputs* constants() const { return constants_.get(); }  // null where none are declared
   const DecoderScratch& scratch() const { return scratch_; }
+  // One for each rank, none where none are declared.
+  std::span<const InputTensor> signals() const { return signals_; }
   // One for each leaf of `state`; those that a step carries are empty.
   std::span<const InputTensor> state() const { return state_; }
 
@@ -35,14 +38,17 @@ class RankTensors {
   DeclaredViews Views(std::span<const uint32_t> slots) const;
 
  private:
+  Status AllocateSignals(const std::vector<InputSpec>& types, int64_t bytes, DeviceRef own);
   Status AllocateState(const InputTree<InputSpec>& types, DeviceRef own);
 
   std::unique_ptr<ConstantInputs> constants_;
   DecoderScratch scratch_;
-  std::vector<InputTensor> state_;
+  std::vector<InputTensor> signals_, state_;
+  Buffer signal_memory_;
   std::vector<Buffer> state_memory_;
   int64_t slots_ = 0;
   std::vector<std::span<const float>> constant_views_;
+  std::span<std::byte> signal_view_;
   std::vector<std::span<std::byte>> scratch_views_, state_views_;
 };
 

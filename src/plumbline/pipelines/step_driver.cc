@@ -44,6 +44,7 @@ Status StepDriver::Prepare(const ExecutorOptions& sizes) {
                                                    .options = options_,
                                                    .layers = layers_,
                                                    .state = state_->state_inputs(),
+                                                   .signals = rank_.Tensors(engine_).signals(),
                                                    .rank = 0,
                                                    .packs = true}));
   processor_ = std::move(step.processor);
