@@ -83,6 +83,7 @@ class Loader {
   const LoadOptions& options_;
   const LoadProgress& progress_;
   DecoderShard shard_;
+  BufferArena arena_;  // of the packed weights
   std::vector<std::string> used_;
   int64_t done_bytes_ = 0;
 };
@@ -104,7 +105,7 @@ Result<Loader::Found> Loader::Find(const LinearName& spec) {
 
 Result<PackedWeight> Loader::Pack(const RawTensor& source, int64_t leaf, std::span<const int32_t> row_order) {
   ASSIGN_OR_RETURN(PackedWeight weight,
-                   PackedWeight::Pack(context_, source, options_.compute, leaf, row_order,
+                   PackedWeight::Pack(context_, source, options_.compute, leaf, row_order, &arena_,
                                       [this] { source_.checkpoint().DropPages(); }));
   Done(source);
   return weight;

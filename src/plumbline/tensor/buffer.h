@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -10,17 +11,25 @@
 
 namespace plumbline {
 
+inline constexpr int64_t kBufferAlignment = 64;
+
 class Buffer {
  public:
   Buffer() = default;
   ~Buffer() { Release(); }
   Buffer(Buffer&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+      : data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        whole_(std::move(other.whole_)) {}
+  // A part of another buffer, which lives as long as any of its parts.
+  Buffer(std::shared_ptr<Buffer> whole, int64_t offset, int64_t bytes)
+      : data_(static_cast<std::byte*>(whole->data_) + offset), bytes_(bytes), whole_(std::move(whole)) {}
   Buffer& operator=(Buffer&& other) noexcept {
     if (this != &other) {
       Release();
       data_ = std::exchange(other.data_, nullptr);
       bytes_ = std::exchange(other.bytes_, 0);
+      whole_ = std::move(other.whole_);
     }
     return *this;
   }
@@ -49,6 +58,7 @@ class Buffer {
   void Release();
   void* data_ = nullptr;
   int64_t bytes_ = 0;
+  std::shared_ptr<Buffer> whole_;  // of which this is a part; null: a mapping of its own
 };
 
 }  // namespace plumbline

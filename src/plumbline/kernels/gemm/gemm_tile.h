@@ -14,13 +14,19 @@ namespace plumbline::PLUMBLINE_ISA {
 
 // Panels that are read once come from memory, and where computing on them leaves few loads in flight the
 // machine's own prefetching stays too close: it is asked for what is this far ahead.
+#if defined(__AVX512F__)
 inline constexpr int kPrefetchBytes = 4096;
+inline constexpr auto kPrefetchInto = _MM_HINT_T0;
+#else
+inline constexpr int kPrefetchBytes = 2048;
+inline constexpr auto kPrefetchInto = _MM_HINT_T1;
+#endif
 
 template <int kLines>
 PLUMBLINE_INLINE void PrefetchLines(const void* data) {
   PLUMBLINE_UNROLL
   for (int i = 0; i < kLines; ++i)
-    _mm_prefetch(static_cast<const char*>(data) + kPrefetchBytes + 64 * i, _MM_HINT_T0);
+    _mm_prefetch(static_cast<const char*>(data) + kPrefetchBytes + 64 * i, kPrefetchInto);
 }
 
 // Level l holds the finished node(l, .) whose sibling is still to come, for a whole tile.

@@ -173,7 +173,7 @@ int64_t PackedWeight::PackedBytes(DType dtype, int64_t n, int64_t k, Compute com
 
 Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawTensor& source,
                                         Compute compute, int64_t leaf, std::span<const int32_t> row_order,
-                                        const std::function<void()>& batch_done) {
+                                        BufferArena* arena, const std::function<void()>& batch_done) {
   const std::optional<PackedFormat> format = FormatOf(source.dtype, compute);
   if (!format.has_value()) {
     return InvalidInput("weight type: got {}, want a floating-point or quantised type ({})",
@@ -189,7 +189,8 @@ Result<PackedWeight> PackedWeight::Pack(const KernelContext& context, const RawT
   weight.format_ = *format;
   weight.panel_bytes_ = PanelBytes(*format, weight.k_);
   weight.order_ = OrderFor(context.isa, compute);
-  ASSIGN_OR_RETURN(weight.buffer_, Buffer::Allocate(weight.bytes() + kPanelSlack));
+  const int64_t bytes = weight.bytes() + kPanelSlack;
+  ASSIGN_OR_RETURN(weight.buffer_, arena != nullptr ? arena->Allocate(bytes) : Buffer::Allocate(bytes));
 
   const auto* rows = static_cast<const uint8_t*>(source.data);
   const int64_t row_bytes = source.RowBytes();

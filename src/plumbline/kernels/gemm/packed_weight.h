@@ -14,7 +14,7 @@
 #include "plumbline/base/status.h"
 #include "plumbline/kernels/gemm/packed_format.h"
 #include "plumbline/kernels/kernel_context.h"
-#include "plumbline/tensor/buffer.h"
+#include "plumbline/tensor/buffer_arena.h"
 #include "plumbline/tensor/raw_tensor.h"
 
 namespace plumbline {
@@ -28,10 +28,12 @@ class PackedWeight {
   //
   // Storage: quantised types keep their integers; f32 and f16 become float32 where that is the compute type,
   // else bf16; bf16 stays bf16. Quantised ones take the order of lanes that the context's instruction set
-  // multiplies fastest; every other one reads it too. `batch_done`, where given, is called now and then while
-  // no thread reads the source: a caller that maps it from a file can let the pages read so far go.
+  // multiplies fastest; every other one reads it too. It comes from `arena`, where given. `batch_done`, where
+  // given, is called now and then while no thread reads the source: a caller that maps it from a file can let
+  // the pages read so far go.
   static Result<PackedWeight> Pack(const KernelContext& context, const RawTensor& source, Compute compute,
                                    int64_t leaf, std::span<const int32_t> row_order = {},
+                                   BufferArena* arena = nullptr,
                                    const std::function<void()>& batch_done = {});
 
   int64_t n() const { return n_; }
