@@ -5,6 +5,7 @@
 
 #include "plumbline/base/float_env.h"
 #include "plumbline/kernels/gemm/gemm.h"
+#include "plumbline/kernels/gemm/gemm_kernels.h"
 #include "plumbline/kernels/gemm/gemm_testing.h"
 #include "plumbline/kernels/gemm/int8_twin.h"
 #include "plumbline/kernels/gemm/packed_row.h"
@@ -59,6 +60,46 @@ TEST(Int8Gemm, MatchesTheTwin) {
                 << Info(dtype).name << " n " << n << " leaf " << leaf << " m " << m << " " << Name(isa);
           }
         }
+      }
+    }
+  }
+}
+
+// Of the tables that Gemm does not choose on this machine too: one without vpdpbusd where there is that.
+TEST(Int8Gemm, TilesOfEveryInstructionSetMatchTheTwin) {
+  constexpr int64_t k = 768, n = 32;
+  for (const DType dtype : QuantizedTypes()) {
+    const Weight weight = RandomWeight(dtype, n, k, 41);
+    const Matrix x = RandomMatrix(kMaxQuadRows, k, 42);
+    Matrix want(kMaxQuadRows, n);
+    ScopedFloatEnv env;
+    int8_twin::Gemm(x.view, weight.tensor, 256, want.view);
+    for (const Isa isa : SupportedIsas()) {
+      const QuadKernels& quads =
+          ForIsa(isa, isa_avx2::kQuadKernels, isa_avx512::kQuadKernels, isa_avx512_bf16::kQuadKernels);
+      const ActivationKernels& activations =
+          ForIsa(isa, isa_avx2::kActivations, isa_avx512::kActivations, isa_avx512_bf16::kActivations);
+      ThreadPool pool(1);
+      const PackedWeight packed = PackedWeight::Pack({pool, isa}, weight.tensor, Compute::kInt8, 256).value();
+      for (int64_t m = 1; m <= kMaxQuadRows; ++m) {
+        const TileFn tile = quads.tile[static_cast<int>(packed.format())][m - 1];
+        if (tile == nullptr) continue;
+        std::vector<uint32_t> words(k / 32 * kQuadWords * m);
+        activations.to_quads(x.view.Row(0), x.view.stride, m, k, words.data());
+        Matrix got(m, n);
+        tile({.x = words.data(),
+              .x_stride = m,
+              .w = packed.Panel(0),
+              .panel_stride = 0,
+              .k = k,
+              .leaf = 256,
+              .y = got.view.Row(0),
+              .y_stride = got.view.stride,
+              .columns = n,
+              .bias = nullptr,
+              .accumulate = false});
+        ASSERT_EQ(FirstDifference(got.view, want.view.Rows(0, m)), "")
+            << Info(dtype).name << " m " << m << " " << Name(isa);
       }
     }
   }
