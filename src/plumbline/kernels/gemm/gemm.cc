@@ -6,6 +6,7 @@
 #include "plumbline/base/check.h"
 #include "plumbline/kernels/gemm/gemm_kernels.h"
 #include "plumbline/kernels/gemm/gemm_plan.h"
+#include "plumbline/kernels/share_runs.h"
 
 namespace plumbline {
 namespace {
@@ -267,17 +268,11 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
   };
   int64_t units = 0;
   for (const GemmJob& job : jobs) units += units_of(job);
-  const int64_t row_blocks = (x.m() + work.row_block - 1) / work.row_block;
-  // Row blocks outermost: a block's activations stay in the cache while every panel streams past.
-  context.pool.ParallelFor(units * row_blocks, [&](int64_t i, int thread) {
-    const int64_t row_begin = i / units * work.row_block;
+  // Units [begin, end) of one job.
+  const auto run = [&](const GemmJob& job, int64_t begin, int64_t end, int64_t row_begin, int thread) {
     const int64_t row_end = std::min(x.m(), row_begin + work.row_block);
-    int64_t unit = i % units;
-    size_t j = 0;
-    for (; unit >= units_of(jobs[j]); ++j) unit -= units_of(jobs[j]);
-    const GemmJob& job = jobs[j];
-    const int64_t col_begin = unit * work.unit_panels * kPanel;
-    const int64_t col_end = std::min(job.weight->n(), col_begin + work.unit_panels * kPanel);
+    const int64_t col_begin = begin * work.unit_panels * kPanel;
+    const int64_t col_end = std::min(job.weight->n(), end * work.unit_panels * kPanel);
     // The scratch is this object's own; it is const only in what it holds.
     auto* scratch = static_cast<char*>(const_cast<void*>(x.scratch_.data())) + thread * ScratchBytes(x.k());
     const TilePlan tile = ChooseTile(ShapeOf(x, x.m(), FormOf(x, *job.weight)));
@@ -286,6 +281,25 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
              MatrixView<float>(job.y.Row(row_begin) + col_begin, row_end - row_begin, col_end - col_begin,
                                job.y.stride),
              job.bias == nullptr ? nullptr : job.bias + col_begin, job.accumulate);
+  };
+  if (work.streams) {
+    ShareRuns(context.pool, units, [&](int64_t begin, int64_t end, int thread) {
+      for (const GemmJob& job : jobs) {
+        const int64_t here = units_of(job);
+        if (begin < here && end > 0) run(job, std::max<int64_t>(0, begin), std::min(end, here), 0, thread);
+        begin -= here;
+        end -= here;
+      }
+    });
+    return;
+  }
+  const int64_t row_blocks = (x.m() + work.row_block - 1) / work.row_block;
+  // Row blocks outermost: a block's activations stay in the cache while every panel streams past.
+  context.pool.ParallelFor(units * row_blocks, [&](int64_t i, int thread) {
+    int64_t unit = i % units;
+    size_t j = 0;
+    for (; unit >= units_of(jobs[j]); ++j) unit -= units_of(jobs[j]);
+    run(jobs[j], unit, unit + 1, i / units * work.row_block, thread);
   });
 }
 

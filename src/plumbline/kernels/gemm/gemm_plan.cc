@@ -7,8 +7,7 @@
 namespace plumbline {
 namespace {
 
-constexpr int64_t kStreamingRows = 8;
-constexpr int64_t kRunsPerThread = 4;
+constexpr int64_t kStreamingRows = 8;  // weights stream past once
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -80,12 +79,7 @@ TilePlan ChooseTile(const GemmShape& shape) {
 WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels, int threads) {
   WorkPlan plan;
   plan.unit_panels = tile.Panels();
-  // At few rows weights stream past once: long runs of a thread's own keep the other's panels out of its
-  // prefetching.
-  if (shape.rows <= kStreamingRows) {
-    const int64_t run = panels / (threads * kRunsPerThread) / tile.Panels() * tile.Panels();
-    plan.unit_panels = std::max(plan.unit_panels, run);
-  }
+  plan.streams = shape.rows <= kStreamingRows;
   // The last round of units should leave no thread idle for long.
   while (plan.unit_panels > 1 &&
          CeilDiv(CeilDiv(panels, plan.unit_panels), threads) * plan.unit_panels > CeilDiv(panels, threads)) {

@@ -56,6 +56,7 @@ TilePlan ChooseTile(const GemmShape& shape);
 struct WorkPlan {
   int64_t unit_panels = 1;
   int64_t row_block = 1;
+  bool streams = false;  // few rows: units are handed out in runs (share_runs.h)
 };
 WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels, int threads);
 
