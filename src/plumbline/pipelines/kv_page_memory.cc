@@ -1,6 +1,11 @@
 #include "plumbline/pipelines/kv_page_memory.h"
 
 namespace plumbline {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;  // of the system
+
+}  // namespace
 
 Result<KvPageMemory> KvPageMemory::Reserve(const KvLayout& layout, int64_t total_pages, int owner,
                                            int owners) {
@@ -10,9 +15,9 @@ Result<KvPageMemory> KvPageMemory::Reserve(const KvLayout& layout, int64_t total
   memory.total_pages_ = total_pages;
   memory.owner_ = owner;
   memory.owners_ = owners;
-  // Huge pages would touch what lies between the pages that are here.
-  ASSIGN_OR_RETURN(memory.buffer_,
-                   Buffer::Reserve(total_pages * memory.page_bytes_, /*huge_pages=*/owners == 1));
+  // Huge pages would touch what lies between the pages that are here, and beside small ones that are used.
+  const bool huge_pages = owners == 1 && memory.page_bytes_ >= kHugePage;
+  ASSIGN_OR_RETURN(memory.buffer_, Buffer::Reserve(total_pages * memory.page_bytes_, huge_pages));
   return memory;
 }
 
