@@ -77,7 +77,9 @@ class TransformerLayer(nn.Module):
         return MultiHeadAttention(**shared_fields(
             self, MultiHeadAttention, head_dim=self.hidden_size // self.num_attention_heads, kernel_init=self.mha_kernel_init,
             float32_logits=self.float32_attention_logits,
-            return_layernorm_output=self.apply_residual_connection_post_layernorm, **fields))
+            return_layernorm_output=self.apply_residual_connection_post_layernorm,
+            # The layer's own, which the attention's deprecated fields of these names are not.
+            output_layernorm=None, apply_residual_connection_post_layernorm=None, **fields))
 
     def _add(self, x, inputs, normed, deterministic, path):
         """Dropout, where `path` that of the whole path for a batch row, and the residual."""
