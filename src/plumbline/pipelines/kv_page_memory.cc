@@ -1,11 +1,8 @@
 #include "plumbline/pipelines/kv_page_memory.h"
 
+#include "plumbline/tensor/huge_page.h"
+
 namespace plumbline {
-namespace {
-
-constexpr int64_t kHugePage = int64_t{2} << 20;  // of the system
-
-}  // namespace
 
 Result<KvPageMemory> KvPageMemory::Reserve(const KvLayout& layout, int64_t total_pages, int owner,
                                            int owners) {

@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include "plumbline/base/check.h"
+#include "plumbline/tensor/huge_page.h"
 
 namespace plumbline {
 namespace {
-
-constexpr int64_t kHugePage = int64_t{2} << 20;
 
 // Of a mapping of a huge page more than `bytes`, those that begin at a huge page; the rest goes back.
 void* AlignMapping(char* data, int64_t bytes) {

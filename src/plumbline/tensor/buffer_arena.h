@@ -1,5 +1,5 @@
-// Buffers that share huge pages: slices of large chunks, for many that are each smaller than such a page. The
-// weights of a small model are read a quarter faster so (bench/README.md).
+// Buffers that share huge pages: slices of large chunks, for many that are each smaller than such a page: the
+// weights of a small model.
 #pragma once
 
 #include <cstdint>
