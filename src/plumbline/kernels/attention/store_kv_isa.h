@@ -43,12 +43,13 @@ static void StoreVBf16(const KvBlockTokens& t, uint32_t* v_part) {
     for (int64_t d = 0; d < t.head_dim; d += 16) {
       const int lanes = StoreKvLanes(t.head_dim - d);
       uint32_t* to = v_part + pair * t.head_dim + d;
-      I32x16 high = LoadOldWords(to, lanes) & SetI(static_cast<int32_t>(0xffff0000u));
-      I32x16 low = LoadOldWords(to, lanes) & SetI(0x0000ffff);
       const float* even = t.v + d + (2 * pair - t.first) * t.v_stride;
       const float* odd = t.v + d + (2 * pair + 1 - t.first) * t.v_stride;
-      if (has_even) high = ShiftLeft<16>(Bf16Bits(LoadN(even, lanes)));
-      if (has_odd) low = Bf16Bits(LoadN(odd, lanes));
+      // Reading a page of memory that nothing was written to yet costs a page fault of its own.
+      const I32x16 old = has_even && has_odd ? SetI(0) : LoadOldWords(to, lanes);
+      const I32x16 high = has_even ? ShiftLeft<16>(Bf16Bits(LoadN(even, lanes)))
+                                   : old & SetI(static_cast<int32_t>(0xffff0000u));
+      const I32x16 low = has_odd ? Bf16Bits(LoadN(odd, lanes)) : old & SetI(0x0000ffff);
       StoreWords(to, high | low, lanes);
     }
   }
