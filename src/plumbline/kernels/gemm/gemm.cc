@@ -79,15 +79,22 @@ class BlockRunner {
       args.bias = bias == nullptr ? nullptr : bias + (column - col_begin);
       args.w = weight_.Panel(panel);
       args.panel_stride = weight_.panel_bytes();
-      if (plan_.in_scratch) {
-        Decoder()(args.w, weight_.k(), scratch_);
-        args.w = scratch_;
-      }
+      if (plan_.in_scratch) DecodePanel(args);
       RunRows(row_begin, row_end, panels, y.data + (column - col_begin), args);
     }
   }
 
  private:
+  void DecodePanel(TileArgs& args) const {
+    if (weight_.compute() != Compute::kInt8) {
+      Decoder()(args.w, weight_.k(), scratch_);
+      args.w = scratch_;
+    } else if (const DecodeFn decode = kernels_.quads.decode[static_cast<int>(weight_.format())]) {
+      decode(args.w, weight_.k(), scratch_);
+      args.decoded = scratch_;
+    }
+  }
+
   bool Pairs() const { return UsesPairs(x_.isa(), weight_.compute()); }
 
   TileKind Kind() const {
@@ -111,7 +118,10 @@ class BlockRunner {
 
   TileFn RegisterTile(int64_t rows) const {
     const auto format = static_cast<int>(weight_.format());
-    if (weight_.compute() == Compute::kInt8) return kernels_.quads.tile[format][rows - 1];
+    if (weight_.compute() == Compute::kInt8) {
+      const TileFn decoded = plan_.in_scratch ? kernels_.quads.decoded[format][rows - 1] : nullptr;
+      return decoded != nullptr ? decoded : kernels_.quads.tile[format][rows - 1];
+    }
     if (Pairs()) return kernels_.quant.pairs[format][rows - 1];
     if (weight_.compute() == Compute::kF32) return kernels_.quant.floats[format][rows - 1];
     const bool exact = weight_.decoding() == Decoding::kExact;
@@ -268,9 +278,14 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
   };
   int64_t units = 0;
   for (const GemmJob& job : jobs) units += units_of(job);
+  // Blocks of rows part where groups do.
+  const RowGroups groups = MakeRowGroups(x.isa(), x.m());
+  const auto first_row = [&](int64_t block) {
+    return block * work.row_block < x.m() ? groups.Of(block * work.row_block).begin : x.m();
+  };
   // Units [begin, end) of one job.
-  const auto run = [&](const GemmJob& job, int64_t begin, int64_t end, int64_t row_begin, int thread) {
-    const int64_t row_end = std::min(x.m(), row_begin + work.row_block);
+  const auto run = [&](const GemmJob& job, int64_t begin, int64_t end, int64_t row_block, int thread) {
+    const int64_t row_begin = first_row(row_block), row_end = first_row(row_block + 1);
     const int64_t col_begin = begin * work.unit_panels * kPanel;
     const int64_t col_end = std::min(job.weight->n(), end * work.unit_panels * kPanel);
     // The scratch is this object's own; it is const only in what it holds.
@@ -299,7 +314,7 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
     int64_t unit = i % units;
     size_t j = 0;
     for (; unit >= units_of(jobs[j]); ++j) unit -= units_of(jobs[j]);
-    run(jobs[j], unit, unit + 1, i / units * work.row_block, thread);
+    run(jobs[j], unit, unit + 1, i / units, thread);
   });
 }
 

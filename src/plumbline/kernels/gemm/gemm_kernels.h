@@ -28,6 +28,7 @@ struct TileArgs {
   const void* x;     // the tile's first row: [steps][x_stride] words, steps of a pair or of one float
   int64_t x_stride;  // words from one step to the next (of integers: kQuadWords each): the rows of the group
   const void* w;     // the first panel, or its upper half
+  const void* decoded;   // the panel by QuadKernels::decode, for the tiles that read it
   int64_t panel_stride;  // bytes to the next panel
   int64_t k;             // rounded up to even
   int64_t leaf;
@@ -68,7 +69,9 @@ struct QuantKernels {
 
 // Products of integers (Compute::kInt8): panels in quad order, 2 vectors; null: no such tile.
 struct QuadKernels {
-  TileFn tile[kPackedFormats][kMaxQuadRows];  // [format][rows - 1]
+  TileFn tile[kPackedFormats][kMaxQuadRows];     // [format][rows - 1]
+  DecodeFn decode[kPackedFormats];               // null: such panels are ready as they lie
+  TileFn decoded[kPackedFormats][kMaxQuadRows];  // of panels decoded; null: `tile` will do
 };
 
 struct ActivationKernels {

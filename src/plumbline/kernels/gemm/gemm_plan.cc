@@ -20,7 +20,11 @@ constexpr int64_t LargestGroup(Isa isa) { return isa == Isa::kAvx2 ? 6 : kMaxTil
 constexpr int64_t FewRows(bool pairs) { return pairs ? kMaxQuantRows : kMaxColumnRows; }
 
 // Widening pairs takes two operations for two multiply-adds a row: from this many rows on it is done once.
-constexpr int64_t kWidenRows = 16;
+// Not with AVX2, where the ports that widen are not those that multiply.
+constexpr int64_t kWidenRows = 64;
+
+// Integers take a pass over a panel to decode, about what a row or two cost, and save a twelfth of every row.
+constexpr int64_t kDecodeQuadsRows = 24;
 
 // A row block's activations should stay in half of a 1 MiB second-level cache while panels stream past.
 constexpr int64_t kRowBlockBytes = int64_t{512} << 10;
@@ -57,7 +61,10 @@ int64_t RowBytes(const GemmShape& shape) {
 TilePlan ChooseTile(const GemmShape& shape) {
   if (shape.form == PanelForm::kQuads) {
     const int64_t tiles = CeilDiv(shape.rows, std::min(QuadRows(shape.isa), LargestGroup(shape.isa)));
-    return {.rows = static_cast<int>(CeilDiv(shape.rows, tiles)), .vectors = 2, .in_registers = true};
+    return {.rows = static_cast<int>(CeilDiv(shape.rows, tiles)),
+            .vectors = 2,
+            .in_registers = true,
+            .in_scratch = shape.rows >= kDecodeQuadsRows};
   }
   if (shape.form == PanelForm::kRegisters && shape.rows <= FewRows(shape.pairs)) {
     return {.rows = static_cast<int>(shape.rows), .vectors = 2, .in_registers = true};
@@ -65,8 +72,9 @@ TilePlan ChooseTile(const GemmShape& shape) {
   const int64_t accumulators = Accumulators(shape.isa);
   const int64_t group = LargestGroup(shape.isa);
   const int64_t rows = std::min(group, CeilDiv(shape.rows, CeilDiv(shape.rows, group)));
-  const bool in_scratch = shape.form == PanelForm::kDecoded || shape.form == PanelForm::kRegisters ||
-                          (shape.form == PanelForm::kWidened && shape.rows >= kWidenRows);
+  const bool in_scratch =
+      shape.form == PanelForm::kDecoded || shape.form == PanelForm::kRegisters ||
+      (shape.form == PanelForm::kWidened && shape.isa != Isa::kAvx2 && shape.rows >= kWidenRows);
   // Scratch holds one panel.
   const int64_t widest = in_scratch ? 2 : kMaxTileVectors;
   int64_t vectors = 1;

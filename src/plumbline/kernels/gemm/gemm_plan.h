@@ -46,7 +46,8 @@ struct TilePlan {
   int rows = 1;
   int vectors = 1;
   bool in_registers = false;  // codes are decoded by the tile itself
-  bool in_scratch = false;    // a panel is decoded or widened into scratch before its tiles
+  bool in_scratch = false;    // a panel is decoded or widened into scratch before its tiles (integers: both,
+                              // where there is a tile for either)
 
   int Panels() const { return vectors < 2 ? 1 : vectors / 2; }
 };

@@ -61,8 +61,13 @@ TEST(GemmPlan, EveryChoiceOfIntegersHasATile) {
     for (int64_t rows = 1; rows < 64; ++rows) {
       const TilePlan tile = ChooseTile({isa, false, PanelForm::kQuads, rows, 1024});
       ASSERT_TRUE(tile.in_registers && tile.Panels() == 1);
-      for (int format = static_cast<int>(PackedFormat::kQ8_0); format < kPackedFormats; ++format)
-        ASSERT_NE(tables[static_cast<int>(isa)]->tile[format][tile.rows - 1], nullptr) << rows;
+      for (int format = static_cast<int>(PackedFormat::kQ8_0); format < kPackedFormats; ++format) {
+        const QuadKernels& quads = *tables[static_cast<int>(isa)];
+        ASSERT_NE(quads.tile[format][tile.rows - 1], nullptr) << rows;
+        if (tile.in_scratch && quads.decode[format] != nullptr) {
+          ASSERT_NE(quads.decoded[format][tile.rows - 1], nullptr) << rows;
+        }
+      }
     }
   }
 }
@@ -95,6 +100,11 @@ TEST(GemmPlan, KnownShapes) {
   EXPECT_EQ(ChooseTile(prefill).vectors, 2);
   const GemmShape few = {Isa::kAvx512Bf16, true, PanelForm::kRegisters, 2, 2048};
   EXPECT_TRUE(ChooseTile(few).in_registers);
+  // Bytes of many rows are decoded once, bf16 pairs are not where widening them is free.
+  EXPECT_TRUE(ChooseTile({Isa::kAvx2, false, PanelForm::kQuads, 512, 576}).in_scratch);
+  EXPECT_FALSE(ChooseTile({Isa::kAvx2, false, PanelForm::kQuads, 16, 576}).in_scratch);
+  EXPECT_FALSE(ChooseTile({Isa::kAvx2, false, PanelForm::kWidened, 512, 576}).in_scratch);
+  EXPECT_TRUE(ChooseTile({Isa::kAvx512, false, PanelForm::kWidened, 512, 576}).in_scratch);
 }
 
 }  // namespace

@@ -31,7 +31,9 @@ PLUMBLINE_INLINE void Pin(I32x16& a) {
 constexpr int kRowsAtMost = kMaxQuadRows;
 constexpr int kVectorsOf(int /*rows*/) { return 2; }
 PLUMBLINE_INLINE I32x16 PairSums(I32x16 codes, I32x16 x) { return {_mm512_maddubs_epi16(codes.v, x.v)}; }
-PLUMBLINE_INLINE I32x16 AddI16(I32x16 a, I32x16 b) { return {_mm512_add_epi16(a.v, b.v)}; }
+PLUMBLINE_INLINE void AddPairSums(I32x16& sums, I32x16 codes, I32x16 x) {
+  sums.v = _mm512_add_epi16(sums.v, PairSums(codes, x).v);
+}
 PLUMBLINE_INLINE I32x16 SumPairs(I32x16 a) { return {_mm512_madd_epi16(a.v, _mm512_set1_epi16(1))}; }
 PLUMBLINE_INLINE I32x16 AbsI8(I32x16 a) { return {_mm512_abs_epi8(a.v)}; }
 PLUMBLINE_INLINE I32x16 WithSignOf(I32x16 x, I32x16 sign) {
@@ -44,8 +46,16 @@ constexpr int kVectorsOf(int rows) { return rows <= 2 ? 2 : 1; }
 PLUMBLINE_INLINE I32x16 PairSums(I32x16 codes, I32x16 x) {
   return {_mm256_maddubs_epi16(codes.lo, x.lo), _mm256_maddubs_epi16(codes.hi, x.hi)};
 }
-PLUMBLINE_INLINE I32x16 AddI16(I32x16 a, I32x16 b) {
-  return {_mm256_add_epi16(a.lo, b.lo), _mm256_add_epi16(a.hi, b.hi)};
+// Of intrinsics the compiler makes sums that wander from register to register until some spill.
+PLUMBLINE_INLINE void AddPairSums(I32x16& sums, I32x16 codes, I32x16 x) {
+  __m256i pairs;
+  __asm__(
+      "vpmaddubsw %[x], %[codes_lo], %[pairs]\n\t"
+      "vpaddw %[pairs], %[lo], %[lo]\n\t"
+      "vpmaddubsw %[x], %[codes_hi], %[pairs]\n\t"
+      "vpaddw %[pairs], %[hi], %[hi]"
+      : [lo] "+x"(sums.lo), [hi] "+x"(sums.hi), [pairs] "=&x"(pairs)
+      : [codes_lo] "x"(codes.lo), [codes_hi] "x"(codes.hi), [x] "x"(x.lo));
 }
 PLUMBLINE_INLINE I32x16 SumPairs(I32x16 a) {
   const __m256i ones = _mm256_set1_epi16(1);
@@ -57,24 +67,30 @@ PLUMBLINE_INLINE I32x16 WithSignOf(I32x16 x, I32x16 sign) {
 }
 #endif
 
-template <PackedFormat kFormat, int kRows, int kVectors>
-struct QuadTile {
+// A group of 32 k of a panel in quad order.
+template <PackedFormat kFormat>
+struct QuadGroup {
   static constexpr QuantLayout kLayout = Layout(kFormat);
-  static constexpr int kBits = kLayout.low_bits + kLayout.high_bits;
   static constexpr bool kHalfScales = kFormat == PackedFormat::kQ6_K;
-  static constexpr int kQuads = kHalfScales ? 4 : 8;  // under one scale
-  // Quads whose pair sums an int16 holds: 127 (2^bits - 1) 2 each. Codes of 8 bits are made signed first.
-  static constexpr int kHeld = kBits == 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
-  static constexpr bool kSigned = !kDirect && kBits == 8;
-  static constexpr int kOffset = kSigned ? 0 : kLayout.offset;
 
-  using Sums = I32x16[kRows][kVectors];
+  const uint8_t* block;
+  const uint8_t* group;
 
-  const TileArgs& args;
-  const int first;  // vector of the panel
+  static QuadGroup At(const void* panel, int64_t k) {
+    const auto* block = static_cast<const uint8_t*>(panel) + k / kLayout.block * kLayout.BlockBytes();
+    return {block, block + kLayout.HeadBytes() + k % kLayout.block / 32 * kLayout.GroupBytes()};
+  }
 
+  __attribute__((always_inline)) void Prefetch() const {
+    if (kLayout.Groups() == 1 || group == block + kLayout.HeadBytes())
+      PrefetchLines<kLayout.HeadBytes() / 64>(block);
+    PrefetchLines<(kLayout.GroupBytes() + 63) / 64>(group);
+  }
+
+  // Quad kQuad of the sixteen columns from 16 `vector` on.
   template <int kQuad>
-  static __attribute__((always_inline)) I32x16 Codes(const uint8_t* low) {
+  __attribute__((always_inline)) I32x16 Codes(int vector) const {
+    const uint8_t* low = group + kLayout.group_scale_bytes + 64 * vector;
     I32x16 codes;
     if constexpr (kLayout.low_bits == 8) {
       codes = LoadI(low + kQuad * 128);
@@ -95,17 +111,110 @@ struct QuadTile {
     return codes;
   }
 
+  // Of quads from 4 kHalf on.
+  template <int kHalf>
+  __attribute__((always_inline)) F32x16 Scale(int vector) const {
+    const F32x16 scale = WidenF16(block + 32 * vector);
+    if constexpr (kHalfScales) return scale * ToF32(WidenI8(group + 32 * kHalf + 16 * vector));
+    if constexpr (kLayout.group_scale_bytes != 0) return scale * ToF32(WidenU8(group + 16 * vector));
+    return scale;
+  }
+
+  // Subtracted by the k formats.
+  __attribute__((always_inline)) F32x16 Minimum(int vector) const {
+    const F32x16 minimum = WidenF16(block + 64 + 32 * vector);
+    if constexpr (kLayout.group_scale_bytes != 0) return minimum * ToF32(WidenU8(group + 32 + 16 * vector));
+    return minimum;
+  }
+};
+
+// The same once a panel is decoded for many rows (QuadKernels::decode): a code a byte, [8 quads][32 columns],
+// then of each column float32 scales, of both halves where they have their own, and minima. [k / 32] of it.
+template <PackedFormat kFormat>
+struct DecodedGroup {
+  static constexpr QuantLayout kLayout = Layout(kFormat);
+  static constexpr int kScales = 1024, kHalves = QuadGroup<kFormat>::kHalfScales ? 2 : 1;
+  static constexpr int kMinima = kScales + 128 * kHalves;
+  static constexpr int kBytes = kMinima + (kLayout.has_minimum ? 128 : 0);
+  static_assert(kBytes <= 32 * kPanel * 4, "scratch holds a float32 a weight");
+
+  const uint8_t* group;
+
+  static DecodedGroup At(const void* panel, int64_t k) {
+    return {static_cast<const uint8_t*>(panel) + k / 32 * kBytes};
+  }
+  __attribute__((always_inline)) void Prefetch() const {}
+
+  template <int kQuad>
+  __attribute__((always_inline)) I32x16 Codes(int vector) const {
+    return LoadI(group + 128 * kQuad + 64 * vector);
+  }
+  template <int kHalf>
+  __attribute__((always_inline)) F32x16 Scale(int vector) const {
+    return Load(reinterpret_cast<const float*>(group + kScales + 128 * kHalf + 64 * vector));
+  }
+  __attribute__((always_inline)) F32x16 Minimum(int vector) const {
+    return Load(reinterpret_cast<const float*>(group + kMinima + 64 * vector));
+  }
+
+  template <int kQuad = 0>
+  __attribute__((always_inline)) static void PutCodes(const QuadGroup<kFormat>& from, uint8_t* to) {
+    PLUMBLINE_UNROLL
+    for (int v = 0; v < 2; ++v) StoreI(to + 128 * kQuad + 64 * v, from.template Codes<kQuad>(v));
+    if constexpr (kQuad < 7) PutCodes<kQuad + 1>(from, to);
+  }
+
+  __attribute__((always_inline)) static void Put(const QuadGroup<kFormat>& from, uint8_t* to) {
+    PutCodes(from, to);
+    PLUMBLINE_UNROLL
+    for (int v = 0; v < 2; ++v) {
+      float* scales = reinterpret_cast<float*>(to + kScales) + 16 * v;
+      Store(scales, from.template Scale<0>(v));
+      if constexpr (kHalves == 2) Store(scales + kPanel, from.template Scale<1>(v));
+      if constexpr (kLayout.has_minimum)
+        Store(reinterpret_cast<float*>(to + kMinima) + 16 * v, from.Minimum(v));
+    }
+  }
+};
+
+template <PackedFormat kFormat>
+void Decode(const void* panel, int64_t k, void* out) {
+  auto* to = static_cast<uint8_t*>(out);
+  for (int64_t begin = 0; begin < k; begin += 32, to += DecodedGroup<kFormat>::kBytes) {
+    const auto from = QuadGroup<kFormat>::At(panel, begin);
+    from.Prefetch();
+    DecodedGroup<kFormat>::Put(from, to);
+  }
+}
+
+template <PackedFormat kFormat, typename Group, int kRows, int kVectors>
+struct QuadTile {
+  static constexpr QuantLayout kLayout = Layout(kFormat);
+  static constexpr int kBits = kLayout.low_bits + kLayout.high_bits;
+  static constexpr bool kHalfScales = QuadGroup<kFormat>::kHalfScales;
+  static constexpr int kQuads = kHalfScales ? 4 : 8;  // under one scale
+  // Quads whose pair sums an int16 holds: 127 (2^bits - 1) 2 each. Codes of 8 bits are made signed first.
+  static constexpr int kHeld = kBits == 4 ? 8 : kBits == 5 ? 4 : kBits == 6 ? 2 : 1;
+  static constexpr bool kSigned = !kDirect && kBits == 8;
+  static constexpr int kOffset = kSigned ? 0 : kLayout.offset;
+
+  using Sums = I32x16[kRows][kVectors];
+
+  const TileArgs& args;
+  const void* panel;
+  const int first;  // vector of the panel
+
   static __attribute__((always_inline)) I32x16 X(const uint32_t* x, int word, int row) {
     return SetI(static_cast<int32_t>(x[row * kQuadWords + word]));
   }
 
   // sums += the products of quads [kQuad, kEnd).
   template <int kQuad, int kEnd>
-  __attribute__((always_inline)) void AddQuads(const uint8_t* low, const uint32_t* x, Sums& sums) const {
+  __attribute__((always_inline)) void AddQuads(Group group, const uint32_t* x, Sums& sums) const {
     if constexpr (kQuad < kEnd) {
       PLUMBLINE_UNROLL
       for (int v = 0; v < kVectors; ++v) {
-        I32x16 codes = Codes<kQuad>(low + 64 * v);
+        I32x16 codes = group.template Codes<kQuad>(first + v);
         I32x16 sign;
         if constexpr (kSigned) {
           sign = codes ^ SetI(static_cast<int32_t>(0x80808080u));
@@ -118,17 +227,18 @@ struct QuadTile {
           sums[r][v] = DotBytes(sums[r][v], codes, xr);
 #else
           if constexpr (kSigned) xr = WithSignOf(xr, sign);
-          const I32x16 pairs = PairSums(codes, xr);
           if constexpr (kHeld == 1) {
-            sums[r][v] = sums[r][v] + SumPairs(pairs);
+            sums[r][v] = sums[r][v] + SumPairs(PairSums(codes, xr));
+          } else if constexpr (kQuad % kHeld == 0) {
+            sums[r][v] = PairSums(codes, xr);
           } else {
-            sums[r][v] = kQuad % kHeld == 0 ? pairs : AddI16(sums[r][v], pairs);
+            AddPairSums(sums[r][v], codes, xr);
           }
 #endif
           Pin(sums[r][v]);
         }
       }
-      AddQuads<kQuad + 1, kEnd>(low, x, sums);
+      AddQuads<kQuad + 1, kEnd>(group, x, sums);
     }
   }
 
@@ -142,16 +252,16 @@ struct QuadTile {
 
   // The sums of products of quads [kQuad, kEnd).
   template <int kQuad, int kEnd>
-  __attribute__((always_inline)) void Dots(const uint8_t* low, const uint32_t* x, Sums& sums) const {
+  __attribute__((always_inline)) void Dots(Group group, const uint32_t* x, Sums& sums) const {
     if constexpr (kDirect || kHeld == 1) {
       Clear(sums);
-      AddQuads<kQuad, kEnd>(low, x, sums);
+      AddQuads<kQuad, kEnd>(group, x, sums);
     } else {
-      AddQuads<kQuad, kQuad + kHeld>(low, x, sums);
+      AddQuads<kQuad, kQuad + kHeld>(group, x, sums);
       Widen(sums);
       if constexpr (kQuad + kHeld < kEnd) {
         Sums rest;
-        Dots<kQuad + kHeld, kEnd>(low, x, rest);
+        Dots<kQuad + kHeld, kEnd>(group, x, rest);
         PLUMBLINE_UNROLL
         for (int r = 0; r < kRows; ++r) {
           PLUMBLINE_UNROLL
@@ -169,34 +279,18 @@ struct QuadTile {
     }
   }
 
-  // The group's scales of quads from 4 kHalf on, and (subtracted by the k formats) minima.
-  template <int kHalf>
-  __attribute__((always_inline)) void Scales(const uint8_t* block, const uint8_t* group,
-                                             F32x16 (&scale)[kVectors], F32x16 (&minimum)[kVectors]) const {
-    PLUMBLINE_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      const int at = 16 * (first + v);
-      scale[v] = WidenF16(block + 2 * at);
-      if constexpr (kHalfScales) scale[v] = scale[v] * ToF32(WidenI8(group + 32 * kHalf + at));
-      if constexpr (kLayout.has_minimum) {
-        minimum[v] = WidenF16(block + 64 + 2 * at);
-        if constexpr (kLayout.group_scale_bytes != 0) {
-          scale[v] = scale[v] * ToF32(WidenU8(group + at));
-          minimum[v] = minimum[v] * ToF32(WidenU8(group + 32 + at));
-        }
-      }
-    }
-  }
-
   // acc = fma(scale xs, dot, acc), then acc = fma(minimum, xs sum, acc).
   template <int kHalf>
-  __attribute__((always_inline)) void Fold(F32x16 (&acc)[kRows][kVectors], const uint8_t* block,
-                                           const uint8_t* group, const uint32_t* x) const {
-    const uint8_t* low = group + kLayout.group_scale_bytes + 64 * first;
+  __attribute__((always_inline)) void Fold(F32x16 (&acc)[kRows][kVectors], Group group,
+                                           const uint32_t* x) const {
     Sums sums;
-    Dots<4 * kHalf, 4 * kHalf + kQuads>(low, x, sums);
+    Dots<4 * kHalf, 4 * kHalf + kQuads>(group, x, sums);
     F32x16 scale[kVectors], minimum[kVectors];
-    Scales<kHalf>(block, group, scale, minimum);
+    PLUMBLINE_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      scale[v] = group.template Scale<kHalf>(first + v);
+      if constexpr (kLayout.has_minimum) minimum[v] = group.Minimum(first + v);
+    }
     PLUMBLINE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const auto word = [&](int w) { return x[r * kQuadWords + w]; };
@@ -221,38 +315,51 @@ struct QuadTile {
   __attribute__((always_inline)) void Chain(F32x16 (&acc)[kRows][kVectors], int64_t begin,
                                             int64_t end) const {
     for (int64_t k = begin; k < end; k += 32) {
-      const auto* block = static_cast<const uint8_t*>(args.w) + k / kLayout.block * kLayout.BlockBytes();
-      const uint8_t* group = block + kLayout.HeadBytes() + k % kLayout.block / 32 * kLayout.GroupBytes();
+      const Group group = Group::At(panel, k);
       const uint32_t* x = static_cast<const uint32_t*>(args.x) + k / 32 * kQuadWords * args.x_stride;
-      if constexpr (kRows <= 2) {
-        if (kLayout.Groups() == 1 || group == block + kLayout.HeadBytes())
-          PrefetchLines<kLayout.HeadBytes() / 64>(block);
-        PrefetchLines<(kLayout.GroupBytes() + 63) / 64>(group);
-      }
-      Fold<0>(acc, block, group, x);
-      if constexpr (kHalfScales) Fold<1>(acc, block, group, x);
+      if (first == 0) group.Prefetch();
+      Fold<0>(acc, group, x);
+      if constexpr (kHalfScales) Fold<1>(acc, group, x);
     }
   }
 };
 
-template <PackedFormat kFormat, int kRows>
-void Tile(const TileArgs& args) {
+template <PackedFormat kFormat, typename Group, int kRows>
+PLUMBLINE_INLINE void RunTile(const TileArgs& args, const void* panel) {
   constexpr int kVectors = kVectorsOf(kRows);
   for (int first = 0; first < 2 && 16 * first < args.columns; first += kVectors) {
     TileArgs part = args;
     part.y += 16 * first;
     part.columns -= 16 * first;
     if (part.bias != nullptr) part.bias += 16 * first;
-    const QuadTile<kFormat, kRows, kVectors> tile = {part, first};
+    const QuadTile<kFormat, Group, kRows, kVectors> tile = {part, panel, first};
     RunLeaves<kRows, kVectors>(
         part, [&](F32x16(&acc)[kRows][kVectors], int64_t begin, int64_t end)
                   __attribute__((always_inline)) { tile.Chain(acc, begin, end); });
   }
 }
 
+template <PackedFormat kFormat, int kRows>
+void Tile(const TileArgs& args) {
+  RunTile<kFormat, QuadGroup<kFormat>, kRows>(args, args.w);
+}
+
+template <PackedFormat kFormat, int kRows>
+void DecodedTile(const TileArgs& args) {
+  RunTile<kFormat, DecodedGroup<kFormat>, kRows>(args, args.decoded);
+}
+
+// Of fewer rows there is little to gain, and codes of eight bits lie in bytes as they are.
+constexpr int kDecodedRowsAtLeast = 5;
+
 template <PackedFormat kFormat, int kRows = kRowsAtMost>
 constexpr void Fill(QuadKernels& kernels) {
-  kernels.tile[static_cast<int>(kFormat)][kRows - 1] = Tile<kFormat, kRows>;
+  constexpr int kIndex = static_cast<int>(kFormat);
+  kernels.tile[kIndex][kRows - 1] = Tile<kFormat, kRows>;
+  if constexpr (Layout(kFormat).low_bits != 8 && kRows >= kDecodedRowsAtLeast) {
+    kernels.decode[kIndex] = Decode<kFormat>;
+    kernels.decoded[kIndex][kRows - 1] = DecodedTile<kFormat, kRows>;
+  }
   if constexpr (kRows > 1) Fill<kFormat, kRows - 1>(kernels);
 }
 

@@ -88,6 +88,7 @@ void WidenPairs(const void* panel, int64_t k, void* out) {
   const auto* pairs = static_cast<const uint32_t*>(panel);
   auto* rows = static_cast<float*>(out);
   for (int64_t p = 0; p < (k + 1) / 2; ++p, pairs += kPanel, rows += 2 * kPanel) {
+    PrefetchLines<2>(pairs);
     PLUMBLINE_UNROLL
     for (int i = 0; i < 2; ++i) {
       const I32x16 pair = LoadI(pairs + 16 * i);

@@ -21,10 +21,10 @@ PLUMBLINE_INLINE const float* WeightAt(const TileArgs& args, int64_t row, int v)
   return reinterpret_cast<const float*>(panel) + row * kPanel + (v % 2) * 16;
 }
 
-// One row reads its panels once.
-template <int kRows, int kVectors>
+// The first tile of a panel meets it in memory; the others, and those of a panel in scratch, ask for what is
+// near already, which costs them next to nothing.
+template <int kVectors>
 PLUMBLINE_INLINE void PrefetchRow(const TileArgs& args, int64_t row) {
-  if constexpr (kRows > 1) return;
   PLUMBLINE_UNROLL
   for (int v = 0; v < kVectors; ++v) PrefetchLines<1>(WeightAt<kVectors>(args, row, v));
 }
@@ -35,7 +35,7 @@ struct Pairs {
                               int64_t end) {
     const uint32_t* x = static_cast<const uint32_t*>(args.x) + begin / 2 * args.x_stride;
     for (int64_t p = begin / 2; p < end / 2; ++p, x += args.x_stride) {
-      PrefetchRow<kRows, kVectors>(args, p);
+      PrefetchRow<kVectors>(args, p);
       I32x16 w[kVectors];
       PLUMBLINE_UNROLL
       for (int v = 0; v < kVectors; ++v) w[v] = LoadI(WeightAt<kVectors>(args, p, v));
@@ -66,7 +66,7 @@ struct Floats {
                               int64_t end) {
     const uint32_t* x = static_cast<const uint32_t*>(args.x) + begin * args.x_stride;
     for (int64_t k = begin; k < end; ++k, x += args.x_stride) {
-      PrefetchRow<kRows, kVectors>(args, k);
+      PrefetchRow<kVectors>(args, k);
       F32x16 w[kVectors];
       PLUMBLINE_UNROLL
       for (int v = 0; v < kVectors; ++v) w[v] = Load(WeightAt<kVectors>(args, k, v));
@@ -81,7 +81,7 @@ struct Widened {
                               int64_t end) {
     const uint32_t* x = static_cast<const uint32_t*>(args.x) + begin * args.x_stride;
     for (int64_t p = begin / 2; p < end / 2; ++p, x += 2 * args.x_stride) {
-      PrefetchRow<kRows, kVectors>(args, p);
+      PrefetchRow<kVectors>(args, p);
       F32x16 w[kVectors];
       PLUMBLINE_UNROLL
       for (int v = 0; v < kVectors; ++v) w[v] = PairHigh(LoadI(WeightAt<kVectors>(args, p, v)));

@@ -37,7 +37,7 @@ Matrix Multiply(const KernelContext& context, const RawTensor& weight, int64_t l
 }
 
 TEST(Int8Gemm, MatchesTheTwin) {
-  constexpr int64_t kRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 31};
+  constexpr int64_t kRows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 24, 31};
   constexpr int kThreads[] = {1, 2, 3, 5};
   for (const DType dtype : QuantizedTypes()) {
     const bool k_format = Info(dtype).block_elements == 256;
@@ -81,25 +81,32 @@ TEST(Int8Gemm, TilesOfEveryInstructionSetMatchTheTwin) {
           ForIsa(isa, isa_avx2::kActivations, isa_avx512::kActivations, isa_avx512_bf16::kActivations);
       ThreadPool pool(1);
       const PackedWeight packed = PackedWeight::Pack({pool, isa}, weight.tensor, Compute::kInt8, 256).value();
+      const auto format = static_cast<int>(packed.format());
+      std::vector<float> decoded(k * kPanel);
+      const DecodeFn decode = quads.decode[format];
+      EXPECT_EQ(decode == nullptr, Info(dtype).name == "q8_0");
+      if (decode != nullptr) decode(packed.Panel(0), k, decoded.data());
       for (int64_t m = 1; m <= kMaxQuadRows; ++m) {
-        const TileFn tile = quads.tile[static_cast<int>(packed.format())][m - 1];
-        if (tile == nullptr) continue;
         std::vector<uint32_t> words(k / 32 * kQuadWords * m);
         activations.to_quads(x.view.Row(0), x.view.stride, m, k, words.data());
-        Matrix got(m, n);
-        tile({.x = words.data(),
-              .x_stride = m,
-              .w = packed.Panel(0),
-              .panel_stride = 0,
-              .k = k,
-              .leaf = 256,
-              .y = got.view.Row(0),
-              .y_stride = got.view.stride,
-              .columns = n,
-              .bias = nullptr,
-              .accumulate = false});
-        ASSERT_EQ(FirstDifference(got.view, want.view.Rows(0, m)), "")
-            << Info(dtype).name << " m " << m << " " << Name(isa);
+        for (const TileFn tile : {quads.tile[format][m - 1], quads.decoded[format][m - 1]}) {
+          if (tile == nullptr) continue;
+          Matrix got(m, n);
+          tile({.x = words.data(),
+                .x_stride = m,
+                .w = packed.Panel(0),
+                .decoded = decoded.data(),
+                .panel_stride = 0,
+                .k = k,
+                .leaf = 256,
+                .y = got.view.Row(0),
+                .y_stride = got.view.stride,
+                .columns = n,
+                .bias = nullptr,
+                .accumulate = false});
+          ASSERT_EQ(FirstDifference(got.view, want.view.Rows(0, m)), "")
+              << Info(dtype).name << " m " << m << " " << Name(isa);
+        }
       }
     }
   }
@@ -121,19 +128,20 @@ TEST(Int8Gemm, ExtremesDoNotOverflow) {
         }
       }
       weight.tensor.data = weight.bytes.data() + 1;
-      Matrix x(9, k);
-      for (int64_t r = 0; r < 9; ++r) {
+      constexpr int64_t kRows = 30;
+      Matrix x(kRows, k);
+      for (int64_t r = 0; r < kRows; ++r) {
         for (int64_t i = 0; i < k; ++i)
           x.view.Row(r)[i] = (r % 3 == 0 || (r % 3 == 1 && i % 2 == 0)) ? 3.5f : -3.5f;
       }
-      Matrix want(9, 40);
+      Matrix want(kRows, 40);
       {
         ScopedFloatEnv env;
         int8_twin::Gemm(x.view, weight.tensor, 64 < k ? 256 : 64, want.view);
       }
       for (const Isa isa : SupportedIsas()) {
         ThreadPool pool(1);
-        for (const int64_t m : {1, 9}) {
+        for (const int64_t m : {int64_t{1}, int64_t{9}, kRows}) {
           const Matrix got = Multiply({pool, isa}, weight.tensor, 64 < k ? 256 : 64, x.view.Rows(0, m));
           ASSERT_EQ(FirstDifference(got.view, want.view.Rows(0, m)), "")
               << info.name << " byte " << int{byte};
