@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "plumbline/tensor/buffer.h"
 
@@ -11,13 +12,16 @@ namespace plumbline {
 
 class BufferArena {
  public:
-  // As Buffer::Allocate. A slice outlives the arena; a chunk goes back to the system with the last of its
-  // slices. What is not small beside a chunk is a mapping of its own.
+  // As Buffer::Allocate. A slice outlives the arena; once the arena is gone a chunk goes back to the system
+  // with the last of its slices. What is not small beside a chunk is a mapping of its own.
   Result<Buffer> Allocate(int64_t bytes);
 
  private:
-  std::shared_ptr<Buffer> chunk_;
-  int64_t used_ = 0;  // of chunk_
+  struct Chunk {
+    std::shared_ptr<Buffer> memory;
+    int64_t used;
+  };
+  std::vector<Chunk> chunks_;
 };
 
 }  // namespace plumbline

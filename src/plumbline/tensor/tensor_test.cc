@@ -51,6 +51,15 @@ TEST(BufferArena, SlicesAreApartZeroedAlignedAndOutliveIt) {
   }
 }
 
+TEST(BufferArena, SmallerSlicesFillWhatLargerOnesLeft) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  BufferArena arena;
+  std::vector<Buffer> slices;
+  for (int i = 0; i < 11; ++i) slices.push_back(arena.Allocate(3 * kMiB).value());  // ten fit into a chunk
+  const Buffer small = arena.Allocate(kMiB).value();
+  EXPECT_EQ(small.data(), static_cast<char*>(slices[9].data()) + 3 * kMiB);
+}
+
 TEST(BufferArena, LargeOnesAreTheirOwn) {
   BufferArena arena;
   const Buffer large = arena.Allocate(int64_t{40} << 20).value();
