@@ -46,8 +46,8 @@ constexpr int kVectorsOf(int rows) { return rows <= 2 ? 2 : 1; }
 PLUMBLINE_INLINE I32x16 PairSums(I32x16 codes, I32x16 x) {
   return {_mm256_maddubs_epi16(codes.lo, x.lo), _mm256_maddubs_epi16(codes.hi, x.hi)};
 }
-// x is the same in every lane. Of intrinsics the compiler makes sums that wander from register to register until
-// some spill.
+// x is the same in every lane. Of intrinsics the compiler makes sums that wander from register to register
+// until some spill.
 PLUMBLINE_INLINE void AddPairSums(I32x16& sums, I32x16 codes, I32x16 x) {
   __m256i pairs;
   __asm__(
