@@ -69,7 +69,7 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
 // `isa` is the one x was packed for. `scratch` belongs to the calling thread and grows as needed. Runs under
 // the caller's ScopedFloatEnv.
 struct GemmScratch {
-  Buffer panel;  // a dequantised panel
+  Buffer panel;  // a decoded one
 };
 void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t row_end,
                const PackedWeight& weight, int64_t col_begin, int64_t col_end, MatrixView<float> y,
