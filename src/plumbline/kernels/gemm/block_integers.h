@@ -1,4 +1,4 @@
-// The integers of one GGUF block, taken apart and put together again in a packed panel.
+// The integers of one GGUF block, and what they are in a packed panel.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,6 @@ std::optional<PackedFormat> QuantizedFormat(DType dtype);
 void ReadGgufBlock(PackedFormat format, const uint8_t* block, BlockIntegers& out);
 
 // Column `column` of one block of a panel (packed_format.h).
-void WritePackedBlock(PackedFormat format, PanelOrder order, const BlockIntegers& integers, int column,
-                      uint8_t* block);
 void ReadPackedBlock(PackedFormat format, PanelOrder order, const uint8_t* block, int column,
                      BlockIntegers& out);
 

@@ -131,45 +131,51 @@ class BlockRunner {
   // Tiles of one group of rows after the other.
   void RunRows(int64_t row_begin, int64_t row_end, int64_t panels, float* y, TileArgs& args) const {
     const auto* words = static_cast<const uint32_t*>(x_.Data(weight_.compute()));
+    int64_t index = groups_.IndexOf(row_begin);
     for (int64_t row = row_begin; row < row_end;) {
-      const RowGroups::Group group = groups_.Of(row);
+      const RowGroups::Group group = groups_.At(index);
       const int64_t left = std::min(row_end, group.begin + group.rows) - row;
-      const int64_t tiles = (left + plan_.rows - 1) / plan_.rows;
-      const int64_t rows = (left + tiles - 1) / tiles;
+      int64_t rows = left;
+      if (left > plan_.rows) {
+        const int64_t tiles = (left + plan_.rows - 1) / plan_.rows;
+        rows = (left + tiles - 1) / tiles;
+      }
       const int64_t row_step = weight_.compute() == Compute::kInt8 ? kQuadWords : 1;
       args.x = words + group.begin * row_words_ + (row - group.begin) * row_step;
       args.x_stride = group.rows;
       args.y = y + (row - row_begin) * args.y_stride;
       RunTile(rows, panels, args);
       row += rows;
+      if (row == group.begin + group.rows) ++index;
     }
   }
 
-  // The widest tiles that exist for this many rows, side by side.
-  void RunTile(int64_t rows, int64_t panels, const TileArgs& args) const {
+  // The widest tiles that exist for this many rows, side by side. They share `args`, which end as they began:
+  // a copy made of fields just written would wait until the last tile's results have left for memory.
+  void RunTile(int64_t rows, int64_t panels, TileArgs& args) const {
     if (plan_.in_registers) {
       RegisterTile(rows)(args);
       return;
     }
     const auto& tiles = kernels_.tiles.tile[static_cast<int>(Kind())][rows - 1];
-    // The usual case first, and not by way of a copy: one made of fields just written waits until the last
-    // tile's results have left for memory.
-    if (plan_.vectors == 2 * panels && tiles[plan_.vectors] != nullptr) {
-      tiles[plan_.vectors](args);
-      return;
-    }
-    for (int64_t half = 0; half < 2 * panels;) {
+    const auto* const w = static_cast<const char*>(args.w);
+    float* const y = args.y;
+    const float* const bias = args.bias;
+    const int64_t columns = args.columns;
+    for (int64_t half = 0; half < 2 * panels && 16 * half < columns;) {
       int64_t vectors = std::min<int64_t>(plan_.vectors, 2 * panels - half);
       while (tiles[vectors] == nullptr) --vectors;
-      TileArgs part = args;
-      part.w = static_cast<const char*>(args.w) + half / 2 * args.panel_stride + half % 2 * 64;
-      part.y = args.y + half * 16;
-      part.columns = args.columns - half * 16;
-      part.bias = args.bias == nullptr ? nullptr : args.bias + half * 16;
-      if (part.columns <= 0) return;
-      tiles[vectors](part);
+      args.w = w + half / 2 * args.panel_stride + half % 2 * 64;
+      args.y = y + half * 16;
+      args.columns = columns - half * 16;
+      args.bias = bias == nullptr ? nullptr : bias + half * 16;
+      tiles[vectors](args);
       half += vectors;
     }
+    args.w = w;
+    args.y = y;
+    args.columns = columns;
+    args.bias = bias;
   }
 
   const PackedActivations& x_;
@@ -281,7 +287,8 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
   // Blocks of rows part where groups do.
   const RowGroups groups = MakeRowGroups(x.isa(), x.m());
   const auto first_row = [&](int64_t block) {
-    return block * work.row_block < x.m() ? groups.Of(block * work.row_block).begin : x.m();
+    if (block * work.row_block >= x.m()) return x.m();
+    return groups.At(groups.IndexOf(block * work.row_block)).begin;
   };
   // Units [begin, end) of one job.
   const auto run = [&](const GemmJob& job, int64_t begin, int64_t end, int64_t row_block, int thread) {

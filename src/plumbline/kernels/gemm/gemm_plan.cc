@@ -35,19 +35,18 @@ constexpr int64_t kRowBlockRows = 128;
 
 }  // namespace
 
-RowGroups MakeRowGroups(Isa isa, int64_t m) { return {m, CeilDiv(m, LargestGroup(isa))}; }
-
-RowGroups::Group RowGroups::At(int64_t group) const {
-  const int64_t base = m / groups;
-  const int64_t larger = m % groups;
-  return {group * base + std::min(group, larger), base + (group < larger ? 1 : 0)};
+RowGroups MakeRowGroups(Isa isa, int64_t m) {
+  const int64_t groups = CeilDiv(m, LargestGroup(isa));
+  return groups == 0 ? RowGroups{} : RowGroups{groups, m / groups, m % groups};
 }
 
-RowGroups::Group RowGroups::Of(int64_t row) const {
-  const int64_t base = m / groups;
-  const int64_t larger = m % groups;
-  const int64_t in_larger = larger * (base + 1);
-  return At(row < in_larger ? row / (base + 1) : larger + (row - in_larger) / base);
+RowGroups::Group RowGroups::At(int64_t group) const {
+  return {group * smaller + std::min(group, larger), smaller + (group < larger ? 1 : 0)};
+}
+
+int64_t RowGroups::IndexOf(int64_t row) const {
+  const int64_t in_larger = larger * (smaller + 1);
+  return row < in_larger ? row / (smaller + 1) : larger + (row - in_larger) / smaller;
 }
 
 // Rows of integers that a tile multiplies: as many as there are registers for sums.

@@ -12,15 +12,16 @@ namespace plumbline {
 // Packed activations keep rows in groups; a group is interleaved so that the rows of a tile lie side by side.
 // The m rows are spread evenly over ceil(m / largest) groups, the larger ones first.
 struct RowGroups {
-  int64_t m = 0;
   int64_t groups = 0;
+  int64_t smaller = 0;  // rows of the smaller ones
+  int64_t larger = 0;   // groups that have one more
 
   struct Group {
     int64_t begin;
     int64_t rows;
   };
-  Group Of(int64_t row) const;
   Group At(int64_t group) const;
+  int64_t IndexOf(int64_t row) const;
 };
 RowGroups MakeRowGroups(Isa isa, int64_t m);
 

@@ -20,7 +20,7 @@ TEST(GemmPlan, GroupsCoverTheRowsEvenly) {
         ASSERT_GE(group.rows, m / groups.groups);
         ASSERT_LE(group.rows, m / groups.groups + 1);
         ASSERT_LE(group.rows, kMaxTileRows);
-        for (int64_t r = 0; r < group.rows; ++r) ASSERT_EQ(groups.Of(row + r).begin, group.begin);
+        for (int64_t r = 0; r < group.rows; ++r) ASSERT_EQ(groups.IndexOf(row + r), g);
         row += group.rows;
       }
       ASSERT_EQ(row, m);

@@ -98,6 +98,31 @@ TEST(PackedWeight, DecodesToTheDequantisedValues) {
   }
 }
 
+// bf16 is packed as it lies but where one value is a denormal (a zero in bf16 arithmetic) or a NaN (quieted).
+TEST(PackedWeight, SeesTheOneOddValueAmongPlainOnes) {
+  ThreadPool pool(1);
+  ScopedFloatEnv env;
+  constexpr int64_t kRows = 40, kColumns = 70;
+  for (const bf16_bits odd : {0x0001, 0x807f, 0x7f81, 0xff80, 0x8000}) {
+    for (const auto& [row, column] : {std::pair<int64_t, int64_t>{0, 0}, {31, 1}, {33, 69}, {39, 64}}) {
+      Weight weight = RandomWeight(DType::kBF16, kRows, kColumns, 5);
+      std::memcpy(weight.bytes.data() + 1 + 2 * (row * kColumns + column), &odd, sizeof odd);
+      weight.tensor.data = weight.bytes.data() + 1;
+      for (const Compute compute : {Compute::kBf16, Compute::kF32}) {
+        const std::vector<float> values = gemm_twin::WeightValues(weight.tensor, compute);
+        const PackedWeight packed =
+            PackedWeight::Pack({pool, Isa::kAvx2}, weight.tensor, compute, 256).value();
+        std::vector<float> read(kColumns);
+        for (int64_t r = 0; r < kRows; ++r) {
+          ReadPackedRow(packed, r, read.data());
+          ASSERT_EQ(std::memcmp(read.data(), &values[r * kColumns], kColumns * sizeof(float)), 0)
+              << odd << " at " << row << " " << column << ", row " << r;
+        }
+      }
+    }
+  }
+}
+
 Decoding DecodingOf(const Weight& weight) {
   ThreadPool pool(1);
   RawTensor tensor = weight.tensor;
