@@ -1,5 +1,5 @@
-// Work on one row: what is read is read once, so a thread should stream through a part of its own, and nobody
-// should wait for the slower of two.
+// Work on what is read once, in order: a thread should stream through a part of its own, and nobody should
+// wait for the slower of two.
 #pragma once
 
 #include <algorithm>

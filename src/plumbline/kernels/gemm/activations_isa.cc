@@ -36,24 +36,56 @@ struct Floats {
   PLUMBLINE_INLINE void Convert(F32x16 x, uint32_t* out) { StoreI(out, AsI32(x)); }
 };
 
+// [rows][16] words -> the first `count` of all rows, [count][rows], count in fours: four rows by four words
+// at a time, since a store of each word would take longer than all else here.
+PLUMBLINE_INLINE void Interleave(const uint32_t (*words)[16], int64_t rows, int64_t count, uint32_t* out) {
+  int64_t r = 0;
+  const auto load = [&](int64_t row, int64_t w) {
+    return _mm_load_ps(reinterpret_cast<const float*>(words[row] + w));
+  };
+  const auto at = [&](int64_t w) { return reinterpret_cast<float*>(out + w * rows + r); };
+  for (; r + 4 <= rows; r += 4) {
+    for (int64_t w = 0; w < count; w += 4) {
+      __m128 a = load(r, w), b = load(r + 1, w), c = load(r + 2, w), d = load(r + 3, w);
+      _MM_TRANSPOSE4_PS(a, b, c, d);
+      _mm_storeu_ps(at(w), a);
+      _mm_storeu_ps(at(w + 1), b);
+      _mm_storeu_ps(at(w + 2), c);
+      _mm_storeu_ps(at(w + 3), d);
+    }
+  }
+  for (; r + 2 <= rows; r += 2) {
+    for (int64_t w = 0; w < count; w += 4) {
+      const __m128 a = load(r, w), b = load(r + 1, w);
+      const __m128 low = _mm_unpacklo_ps(a, b), high = _mm_unpackhi_ps(a, b);
+      _mm_storel_pi(reinterpret_cast<__m64*>(at(w)), low);
+      _mm_storeh_pi(reinterpret_cast<__m64*>(at(w + 1)), low);
+      _mm_storel_pi(reinterpret_cast<__m64*>(at(w + 2)), high);
+      _mm_storeh_pi(reinterpret_cast<__m64*>(at(w + 3)), high);
+    }
+  }
+  if (r < rows) {
+    for (int64_t w = 0; w < count; ++w) out[w * rows + r] = words[r][w];
+  }
+}
+
 template <typename Kind>
 void PackRows(const float* x, int64_t stride, int64_t rows, int64_t k, uint32_t* out) {
   const int64_t steps = Kind::kSteps * ((k + 1) / 2 * 2) / 16;  // k rounded up to even
-  // Rows innermost: what is written lies close together.
+  alignas(64) uint32_t words[kMaxTileRows][16];
   for (int64_t begin = 0, step = 0; begin < k; begin += 16, step += Kind::kSteps) {
     const int64_t left = k - begin;
-    const int64_t count = steps - step < Kind::kSteps ? steps - step : Kind::kSteps;
     for (int64_t r = 0; r < rows; ++r) {
       const float* from = x + r * stride + begin;
-      alignas(64) uint32_t words[16];
-      Kind::Convert(left < 16 ? LoadN(from, static_cast<int>(left)) : Load(from), words);
-      uint32_t* to = out + step * rows + r;
-      if (count == Kind::kSteps) {
-        PLUMBLINE_UNROLL
-        for (int64_t i = 0; i < Kind::kSteps; ++i) to[i * rows] = words[i];
-      } else {
-        for (int64_t i = 0; i < count; ++i) to[i * rows] = words[i];
-      }
+      Kind::Convert(left < 16 ? LoadN(from, static_cast<int>(left)) : Load(from), words[r]);
+    }
+    const int64_t count = steps - step;
+    if (count >= Kind::kSteps) {
+      Interleave(words, rows, Kind::kSteps, out + step * rows);
+      continue;
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < count; ++i) out[(step + i) * rows + r] = words[r][i];
     }
   }
 }

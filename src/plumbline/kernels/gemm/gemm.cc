@@ -49,6 +49,9 @@ int64_t RowWords(Isa isa, Compute compute, int64_t k) {
 
 int64_t ScratchBytes(int64_t k) { return EvenK(k) * kPanel * static_cast<int64_t>(sizeof(float)); }
 
+// Of one panel: with more of them, what the first one waits for memory is little beside what all compute.
+constexpr int64_t kManyTiles = 24;
+
 // Everything one thread needs to compute blocks of one job.
 class BlockRunner {
  public:
@@ -80,6 +83,7 @@ class BlockRunner {
       args.w = weight_.Panel(panel);
       args.panel_stride = weight_.panel_bytes();
       if (plan_.in_scratch) DecodePanel(args);
+      AskAhead(row_begin, row_end, panels, weight_.Panel(panel + panels), args);
       RunRows(row_begin, row_end, panels, y.data + (column - col_begin), args);
     }
   }
@@ -93,6 +97,17 @@ class BlockRunner {
       decode(args.w, weight_.k(), scratch_);
       args.decoded = scratch_;
     }
+  }
+
+  int64_t Steps() const { return Kind() == TileKind::kFloats ? EvenK(weight_.k()) : EvenK(weight_.k()) / 2; }
+
+  // The tiles of these rows share the asking for the panels from `next` on.
+  void AskAhead(int64_t row_begin, int64_t row_end, int64_t panels, const void* next, TileArgs& args) const {
+    const int64_t groups = groups_.IndexOf(row_end - 1) - groups_.IndexOf(row_begin) + 1;
+    const int64_t tiles = groups * ((2 * panels + plan_.vectors - 1) / plan_.vectors);
+    const bool alone = tiles == 1 && !plan_.in_scratch;  // it reads what comes next itself
+    args.ahead = alone || tiles > kManyTiles ? nullptr : next;
+    args.ahead_every = std::max<int64_t>(1, tiles * Steps() * kAheadBytes / (panels * weight_.panel_bytes()));
   }
 
   bool Pairs() const { return UsesPairs(x_.isa(), weight_.compute()); }
@@ -170,6 +185,8 @@ class BlockRunner {
       args.columns = columns - half * 16;
       args.bias = bias == nullptr ? nullptr : bias + half * 16;
       tiles[vectors](args);
+      if (args.ahead != nullptr)
+        args.ahead = static_cast<const char*>(args.ahead) + Steps() / args.ahead_every * kAheadBytes;
       half += vectors;
     }
     args.w = w;
@@ -304,24 +321,18 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
                                job.y.stride),
              job.bias == nullptr ? nullptr : job.bias + col_begin, job.accumulate);
   };
-  if (work.streams) {
-    ShareRuns(context.pool, units, [&](int64_t begin, int64_t end, int thread) {
+  // Row blocks outermost: a block's activations stay in the cache while every panel streams past.
+  const int64_t row_blocks = (x.m() + work.row_block - 1) / work.row_block;
+  ShareRuns(context.pool, units * row_blocks, [&](int64_t begin, int64_t end, int thread) {
+    for (int64_t block = begin / units; block * units < end; ++block) {
+      int64_t first = block * units;  // of the job
       for (const GemmJob& job : jobs) {
         const int64_t here = units_of(job);
-        if (begin < here && end > 0) run(job, std::max<int64_t>(0, begin), std::min(end, here), 0, thread);
-        begin -= here;
-        end -= here;
+        const int64_t from = std::max(begin - first, int64_t{0}), to = std::min(end - first, here);
+        if (from < to) run(job, from, to, block, thread);
+        first += here;
       }
-    });
-    return;
-  }
-  const int64_t row_blocks = (x.m() + work.row_block - 1) / work.row_block;
-  // Row blocks outermost: a block's activations stay in the cache while every panel streams past.
-  context.pool.ParallelFor(units * row_blocks, [&](int64_t i, int thread) {
-    int64_t unit = i % units;
-    size_t j = 0;
-    for (; unit >= units_of(jobs[j]); ++j) unit -= units_of(jobs[j]);
-    run(jobs[j], unit, unit + 1, i / units, thread);
+    }
   });
 }
 

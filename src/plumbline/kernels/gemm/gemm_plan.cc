@@ -7,8 +7,6 @@
 namespace plumbline {
 namespace {
 
-constexpr int64_t kStreamingRows = 8;  // weights stream past once
-
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Accumulators of 16 columns that fit in registers beside the operands.
@@ -87,7 +85,6 @@ TilePlan ChooseTile(const GemmShape& shape) {
 WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels, int threads) {
   WorkPlan plan;
   plan.unit_panels = tile.Panels();
-  plan.streams = shape.rows <= kStreamingRows;
   // The last round of units should leave no thread idle for long.
   while (plan.unit_panels > 1 &&
          CeilDiv(CeilDiv(panels, plan.unit_panels), threads) * plan.unit_panels > CeilDiv(panels, threads)) {

@@ -21,21 +21,46 @@ PLUMBLINE_INLINE const float* WeightAt(const TileArgs& args, int64_t row, int v)
   return reinterpret_cast<const float*>(panel) + row * kPanel + (v % 2) * 16;
 }
 
-// The first tile of a panel meets it in memory; the others, and those of a panel in scratch, ask for what is
-// near already, which costs them next to nothing.
+// A tile stays ahead of itself; for all but the first of a panel, and for a panel in scratch, what it asks
+// for is in the second-level cache.
 template <int kVectors>
 PLUMBLINE_INLINE void PrefetchRow(const TileArgs& args, int64_t row) {
   PLUMBLINE_UNROLL
   for (int v = 0; v < kVectors; ++v) PrefetchLines<1>(WeightAt<kVectors>(args, row, v));
 }
 
+// Tiles that share a panel ask for the next one together: a first tile that fetched all of it would wait for
+// memory, which the others would leave idle.
+class NextPanel {
+ public:
+  __attribute__((always_inline)) NextPanel(const TileArgs& args, int64_t step)
+      : every_(args.ahead == nullptr ? INT64_MAX : args.ahead_every),
+        left_(every_ - step % every_),
+        at_(static_cast<const char*>(args.ahead) + step / every_ * kAheadBytes) {}
+
+  __attribute__((always_inline)) void Step() {
+    if (--left_ != 0) return;
+    left_ = every_;
+    PLUMBLINE_UNROLL
+    for (int64_t i = 0; i < kAheadBytes; i += 64) _mm_prefetch(at_ + i, _MM_HINT_T1);
+    at_ += kAheadBytes;
+  }
+
+ private:
+  const int64_t every_;
+  int64_t left_;
+  const char* at_;
+};
+
 struct Pairs {
   template <int kRows, int kVectors>
   PLUMBLINE_INLINE void Chain(F32x16 (&acc)[kRows][kVectors], const TileArgs& args, int64_t begin,
                               int64_t end) {
     const uint32_t* x = static_cast<const uint32_t*>(args.x) + begin / 2 * args.x_stride;
+    NextPanel next(args, begin / 2);
     for (int64_t p = begin / 2; p < end / 2; ++p, x += args.x_stride) {
       PrefetchRow<kVectors>(args, p);
+      next.Step();
       I32x16 w[kVectors];
       PLUMBLINE_UNROLL
       for (int v = 0; v < kVectors; ++v) w[v] = LoadI(WeightAt<kVectors>(args, p, v));
@@ -65,8 +90,10 @@ struct Floats {
   PLUMBLINE_INLINE void Chain(F32x16 (&acc)[kRows][kVectors], const TileArgs& args, int64_t begin,
                               int64_t end) {
     const uint32_t* x = static_cast<const uint32_t*>(args.x) + begin * args.x_stride;
+    NextPanel next(args, begin);
     for (int64_t k = begin; k < end; ++k, x += args.x_stride) {
       PrefetchRow<kVectors>(args, k);
+      next.Step();
       F32x16 w[kVectors];
       PLUMBLINE_UNROLL
       for (int v = 0; v < kVectors; ++v) w[v] = Load(WeightAt<kVectors>(args, k, v));
@@ -80,8 +107,10 @@ struct Widened {
   PLUMBLINE_INLINE void Chain(F32x16 (&acc)[kRows][kVectors], const TileArgs& args, int64_t begin,
                               int64_t end) {
     const uint32_t* x = static_cast<const uint32_t*>(args.x) + begin * args.x_stride;
+    NextPanel next(args, begin / 2);
     for (int64_t p = begin / 2; p < end / 2; ++p, x += 2 * args.x_stride) {
       PrefetchRow<kVectors>(args, p);
+      next.Step();
       F32x16 w[kVectors];
       PLUMBLINE_UNROLL
       for (int v = 0; v < kVectors; ++v) w[v] = PairHigh(LoadI(WeightAt<kVectors>(args, p, v)));
