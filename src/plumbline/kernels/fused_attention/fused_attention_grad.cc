@@ -5,6 +5,10 @@
 namespace plumbline {
 namespace {
 
+// Key blocks whose sums are kept at a time, and query blocks that meet them: with heads of 128 a megabyte and
+// a half of keys and sums streams past a megabyte of queries.
+constexpr int64_t kKeyBlocks = 16, kRowBlocks = 8;
+
 // Every sum has one order, whoever computes it, so there are two ways through the tiles. Where there are KV
 // heads enough for all threads, one thread takes all of a head: each tile serves dK, dV and dQ, five products
 // a tile. Otherwise key blocks (dK, dV) and row blocks (dQ) are dealt out: seven.
@@ -14,7 +18,7 @@ class Backward {
       : w_(work), grads_(grads), c_(work, saved), round_(work.call.type == FusedType::kBf16) {
     tiles_ = 4 * 64 * 64;
     sum_ = 64 * (w_.call.v_width + w_.call.qk_width);
-    scratch_ = tiles_ + FusedSumTree::Floats(w_.group, sum_);
+    tree_ = FusedSumTree::Floats(w_.group, sum_);
   }
 
   Status Run() {
@@ -48,15 +52,17 @@ class Backward {
     if (5 * ((heads + threads - 1) / threads) * threads <= 7 * heads) {
       pool.ParallelFor(heads, [&](int64_t n, int) {
         const int64_t b = chunk().batch_begin + n / kv_heads;
-        for (int64_t block = w_.plan.batch_key_blocks[b]; block < w_.plan.batch_key_blocks[b + 1]; ++block) {
-          KeyBlock(block, n % kv_heads, /*with_dq=*/true);
+        const int64_t begin = w_.plan.batch_key_blocks[b], end = w_.plan.batch_key_blocks[b + 1];
+        for (int64_t block = begin; block < end; block += kKeyBlocks) {
+          KeyBlocks(block, std::min(block + kKeyBlocks, end), n % kv_heads, /*with_dq=*/true);
         }
       });
     } else {
       const int64_t items = chunk().keys() * kv_heads;
       pool.ParallelFor(items + chunk().rows() * w_.shape.heads, [&](int64_t n, int) {
         if (n < items) {
-          KeyBlock(chunk().key_begin + n % chunk().keys(), n / chunk().keys(), /*with_dq=*/false);
+          const int64_t block = chunk().key_begin + n % chunk().keys();
+          KeyBlocks(block, block + 1, n / chunk().keys(), /*with_dq=*/false);
         } else {
           n -= items;
           RowBlock(chunk().row_end - 1 - n % chunk().rows(), n / chunk().rows());
@@ -71,33 +77,58 @@ class Backward {
 
   static int64_t Even(int64_t n) { return n + n % 2; }
 
-  void KeyBlock(int64_t block, int64_t g, bool with_dq) {
+  // dK and dV of key blocks [begin, end), at most kKeyBlocks, all of one batch row. A few query blocks at a
+  // time meet all of them: a head's queries do not stay in the caches, their operands and sums being several
+  // times as long. Each sum still takes its terms in ascending order.
+  void KeyBlocks(int64_t begin, int64_t end, int64_t g, bool with_dq) {
     static thread_local ThreadScratch scratch;
-    float* pd = scratch.Floats(scratch_);
-    float *ds = pd + 64 * 64, *spare = ds + 64 * 64;
-    FusedSumTree tree(w_.kernels, sum_, pd + tiles_);
-    const FusedKeyBlock& plan = w_.plan.key_blocks[block];
-    const FusedKeys keys = c_.Keys(plan.segment_begin, g);
-    const int64_t index = block - plan.segment_begin;
-    const int64_t v_width = w_.call.v_width, qk_width = w_.call.qk_width;
-    for (int64_t h = g * w_.group; h < (g + 1) * w_.group; ++h) {
-      float *dv = tree.Next(), *dk = dv + 64 * v_width;
-      for (int64_t i = plan.row_begin; i < plan.row_end; ++i) {
-        if (!w_.plan.Active(i, index)) continue;
-        const FusedRows rows = c_.RowBlock(i, h);
-        w_.kernels.pairs(w_.call, rows, keys, index, round_, pd, ds, spare);
-        w_.kernels.add_over_rows(pd, rows.d_out_lanes, v_width, plan.count, Even(rows.rows), dv);
-        w_.kernels.add_over_rows(ds, rows.q_lanes, qk_width, plan.count, Even(rows.rows), dk);
-        if (with_dq) AddDq(keys, index, plan.count, ds, rows.rows, c_.Dq(i, h));
-      }
-      tree.Push();
+    float* const tiles = scratch.Floats(tiles_ + (end - begin) * tree_);
+    std::vector<FusedSumTree> trees;
+    int64_t row_begin = INT64_MAX, row_end = 0;
+    for (int64_t block = begin; block < end; ++block) {
+      trees.emplace_back(w_.kernels, sum_, tiles + tiles_ + (block - begin) * tree_);
+      row_begin = std::min(row_begin, w_.plan.key_blocks[block].row_begin);
+      row_end = std::max(row_end, w_.plan.key_blocks[block].row_end);
     }
-    const float* root = tree.Root();
-    const int32_t* tokens = keys.tokens + 64 * index;
-    w_.kernels.store_rows(w_.TargetOf(grads_.dv, plan.batch, g, w_.shape.v_dim), tokens, plan.count, root,
+    for (int64_t h = g * w_.group; h < (g + 1) * w_.group; ++h) {
+      float* sums[kKeyBlocks];
+      for (int64_t n = 0; n < end - begin; ++n) sums[n] = trees[n].Next();
+      for (int64_t row = row_begin; row < row_end; row += kRowBlocks) {
+        for (int64_t block = begin; block < end; ++block) {
+          AddRows(block, h, row, row + kRowBlocks, with_dq, tiles, sums[block - begin]);
+        }
+      }
+      for (FusedSumTree& tree : trees) tree.Push();
+    }
+    for (int64_t block = begin; block < end; ++block) StoreKeyBlock(block, g, trees[block - begin].Root());
+  }
+
+  // To a key block's sums of head h, what query blocks [begin, end) add.
+  void AddRows(int64_t block, int64_t h, int64_t begin, int64_t end, bool with_dq, float* tiles,
+               float* sums) {
+    float *pd = tiles, *ds = pd + 64 * 64, *spare = ds + 64 * 64;
+    float *dv = sums, *dk = dv + 64 * w_.call.v_width;
+    const FusedKeyBlock& plan = w_.plan.key_blocks[block];
+    const FusedKeys keys = c_.Keys(plan.segment_begin, h / w_.group);
+    const int64_t index = block - plan.segment_begin;
+    for (int64_t i = std::max(begin, plan.row_begin); i < std::min(end, plan.row_end); ++i) {
+      if (!w_.plan.Active(i, index)) continue;
+      const FusedRows rows = c_.RowBlock(i, h);
+      w_.kernels.pairs(w_.call, rows, keys, index, round_, pd, ds, spare);
+      w_.kernels.add_over_rows(pd, rows.d_out_lanes, w_.call.v_width, plan.count, Even(rows.rows), dv);
+      w_.kernels.add_over_rows(ds, rows.q_lanes, w_.call.qk_width, plan.count, Even(rows.rows), dk);
+      if (with_dq) AddDq(keys, index, plan.count, ds, rows.rows, c_.Dq(i, h));
+    }
+  }
+
+  void StoreKeyBlock(int64_t block, int64_t g, const float* sums) {
+    const FusedKeyBlock& plan = w_.plan.key_blocks[block];
+    const int32_t* tokens = &w_.plan.key_tokens[64 * block];
+    const int64_t v_width = w_.call.v_width;
+    w_.kernels.store_rows(w_.TargetOf(grads_.dv, plan.batch, g, w_.shape.v_dim), tokens, plan.count, sums,
                           v_width, 1.0f);
     w_.kernels.store_rows(w_.TargetOf(grads_.dk, plan.batch, g, w_.shape.qk_dim), tokens, plan.count,
-                          root + 64 * v_width, qk_width, w_.options.scale);
+                          sums + 64 * v_width, w_.call.qk_width, w_.options.scale);
   }
 
   void AddDq(const FusedKeys& keys, int64_t index, int32_t count, const float* ds, int32_t rows, float* dq) {
@@ -142,7 +173,7 @@ class Backward {
   const FusedAttentionGrads& grads_;
   FusedBackwardChunk c_;
   const bool round_;
-  int64_t tiles_ = 0, sum_ = 0, scratch_ = 0;
+  int64_t tiles_ = 0, sum_ = 0, tree_ = 0;  // floats
 };
 
 }  // namespace

@@ -71,6 +71,16 @@ TEST(FusedAttention, IsItsTwinOverSeveralBlocks) {
   }
 }
 
+// More key blocks and more query blocks than one thread takes at a time on its way back.
+TEST(FusedAttention, IsItsTwinOverManyBlocks) {
+  Case c = {.shape = {DType::kF32, 1, 700, 1200, 4, 2, 6, 4}, .mask = FusedMask::kCausalBottomRight};
+  ExpectTwin(c);
+  c.mask = FusedMask::kPaddingCausal;
+  c.tokens.q = Packed({30, 650}, {0, 40, 0}, 1, 700);
+  c.tokens.kv = Packed({200, 990}, {0, 205, 0}, 1, 1200);
+  ExpectTwin(c);
+}
+
 TEST(FusedAttention, IsItsTwinForPackedSegmentsInEveryLayout) {
   for (const Packing packing : {Packing::kSeparate, Packing::kKvPacked, Packing::kQkvPacked}) {
     Case c = {.shape = {DType::kBF16, 2, 150, 150, 2, 2, 24, 24}, .packing = packing};
