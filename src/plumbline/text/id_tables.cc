@@ -6,8 +6,13 @@
 namespace plumbline {
 namespace {
 
-// Room for `capacity` entries at a load of at most two thirds.
-size_t SlotsFor(size_t capacity) { return std::bit_ceil(capacity + capacity / 2 + 8); }
+// Room for `capacity` merges at a load of at most two thirds: most look-ups find none, and should see so
+// soon.
+size_t SlotsForMerges(size_t capacity) { return std::bit_ceil(capacity + capacity / 2 + 8); }
+
+// Of strings at most four fifths: their slots are large, and hashes tell them apart without a look at the
+// text.
+size_t SlotsForStrings(size_t capacity) { return std::bit_ceil(capacity + capacity / 4 + 8); }
 
 uint32_t HashOf(std::string_view key) {
   uint64_t h = key.size() * 0x9E3779B97F4A7C15u;
@@ -28,10 +33,10 @@ uint32_t HashOf(std::string_view key) {
 
 }  // namespace
 
-StringTable::StringTable(size_t capacity) : slots_(SlotsFor(capacity)) {}
+StringTable::StringTable(size_t capacity) : slots_(SlotsForStrings(capacity)) {}
 
 void StringTable::Insert(std::string_view key, int32_t id) {
-  if ((used_ + 1) * 3 > slots_.size() * 2) Grow();
+  if ((used_ + 1) * 5 > slots_.size() * 4) Grow();
   const uint32_t hash = HashOf(key);
   const size_t mask = slots_.size() - 1;
   size_t i = hash & mask;
@@ -59,7 +64,7 @@ void StringTable::Grow() {
   }
 }
 
-MergeTable::MergeTable(size_t capacity) : slots_(SlotsFor(capacity)) { mask_ = slots_.size() - 1; }
+MergeTable::MergeTable(size_t capacity) : slots_(SlotsForMerges(capacity)) { mask_ = slots_.size() - 1; }
 
 void MergeTable::Insert(int32_t left, int32_t right, Merge merge) {
   if ((used_ + 1) * 3 > slots_.size() * 2) Grow();
