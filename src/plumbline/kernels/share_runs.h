@@ -11,10 +11,10 @@
 namespace plumbline {
 
 // Calls fn(begin, end, thread) for runs that make up [0, count), and returns when all are done. A thread
-// takes shorter and shorter runs from the front of its own share of the indices, then of what others still
-// have.
+// takes shorter and shorter runs, of `longest` at first, from the front of its own share of the indices, then
+// of what others still have.
 template <typename Fn>
-void ShareRuns(ThreadPool& pool, int64_t count, Fn&& fn) {
+void ShareRuns(ThreadPool& pool, int64_t count, Fn&& fn, int64_t longest = INT64_MAX) {
   constexpr int64_t kMostShares = 128;
   struct alignas(64) Share {
     int64_t next;  // by way of atomic_ref
@@ -29,7 +29,7 @@ void ShareRuns(ThreadPool& pool, int64_t count, Fn&& fn) {
       const std::atomic_ref<int64_t> next(shares[(own + s) % parts].next);
       for (int64_t begin = next.load(std::memory_order_relaxed); begin < share.end;) {
         const int64_t left = share.end - begin;
-        const int64_t run = parts == 1 ? left : std::max<int64_t>(1, left / 3);
+        const int64_t run = parts == 1 ? left : std::clamp<int64_t>(left / 3, 1, longest);
         if (!next.compare_exchange_weak(begin, begin + run, std::memory_order_relaxed)) continue;
         fn(begin, begin + run, thread);
         begin = next.load(std::memory_order_relaxed);

@@ -99,14 +99,15 @@ class BlockRunner {
     }
   }
 
-  int64_t Steps() const { return Kind() == TileKind::kFloats ? EvenK(weight_.k()) : EvenK(weight_.k()) / 2; }
+  int64_t Steps() const { return EvenK(weight_.k()) / 2; }  // of a tile that asks ahead
 
   // The tiles of these rows share the asking for the panels from `next` on.
   void AskAhead(int64_t row_begin, int64_t row_end, int64_t panels, const void* next, TileArgs& args) const {
     const int64_t groups = groups_.IndexOf(row_end - 1) - groups_.IndexOf(row_begin) + 1;
     const int64_t tiles = groups * ((2 * panels + plan_.vectors - 1) / plan_.vectors);
-    const bool alone = tiles == 1 && !plan_.in_scratch;  // it reads what comes next itself
-    args.ahead = alone || tiles > kManyTiles ? nullptr : next;
+    // A tile alone reads what comes next itself, one of floats counts no steps.
+    const bool asks = Kind() != TileKind::kFloats && tiles > 1 && tiles <= kManyTiles;
+    args.ahead = asks ? next : nullptr;
     args.ahead_every = std::max<int64_t>(1, tiles * Steps() * kAheadBytes / (panels * weight_.panel_bytes()));
   }
 
@@ -220,6 +221,24 @@ GemmShape ShapeOf(const PackedActivations& x, int64_t rows, PanelForm form) {
   return {x.isa(), pairs, form, rows, x.k()};
 }
 
+constexpr int64_t kStreamingRows = 8;  // weights stream past so few
+
+// A unit of more rows takes long: where a thread loses its core in a long run of them, all others wait.
+constexpr int64_t kLongestRun = 4;
+
+// run(begin, end, thread) for all units. Panels that tiles read as they lie are handed out in runs, since the
+// next one is asked for meanwhile.
+template <typename Fn>
+void HandOut(ThreadPool& pool, int64_t units, int64_t rows, PanelForm form, const Fn& run) {
+  if (rows <= kStreamingRows) {
+    ShareRuns(pool, units, run);
+  } else if (form <= PanelForm::kWidened) {
+    ShareRuns(pool, units, run, kLongestRun);
+  } else {
+    pool.ParallelFor(units, [&](int64_t i, int thread) { run(i, i + 1, thread); });
+  }
+}
+
 // Grows, never shrinks.
 Status Grow(Buffer& buffer, int64_t bytes) {
   if (buffer.bytes() >= bytes) return {};
@@ -323,7 +342,7 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
   };
   // Row blocks outermost: a block's activations stay in the cache while every panel streams past.
   const int64_t row_blocks = (x.m() + work.row_block - 1) / work.row_block;
-  ShareRuns(context.pool, units * row_blocks, [&](int64_t begin, int64_t end, int thread) {
+  const auto run_all = [&](int64_t begin, int64_t end, int thread) {
     for (int64_t block = begin / units; block * units < end; ++block) {
       int64_t first = block * units;  // of the job
       for (const GemmJob& job : jobs) {
@@ -333,7 +352,8 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
         first += here;
       }
     }
-  });
+  };
+  HandOut(context.pool, units * row_blocks, x.m(), form, run_all);
 }
 
 void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t row_end,

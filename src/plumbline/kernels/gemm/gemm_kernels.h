@@ -37,7 +37,8 @@ struct TileArgs {
   int64_t columns;    // columns stored, at most 16 * vectors
   const float* bias;  // [columns] or null
   bool accumulate;
-  // Of TileKernels: memory to ask for on the way, kAheadBytes every `ahead_every` steps; or null.
+  // Of TileKernels, kPairs and kWidened: memory to ask for on the way, kAheadBytes every `ahead_every` steps;
+  // or null.
   const void* ahead;
   int64_t ahead_every;
 };

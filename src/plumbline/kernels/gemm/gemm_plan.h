@@ -54,8 +54,7 @@ struct TilePlan {
 };
 TilePlan ChooseTile(const GemmShape& shape);
 
-// Units of work of one fork-join, handed out in runs (share_runs.h): `unit_panels` panels by `row_block`
-// rows.
+// Units of work of one fork-join: `unit_panels` panels by `row_block` rows.
 struct WorkPlan {
   int64_t unit_panels = 1;
   int64_t row_block = 1;

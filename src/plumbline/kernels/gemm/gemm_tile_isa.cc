@@ -90,10 +90,8 @@ struct Floats {
   PLUMBLINE_INLINE void Chain(F32x16 (&acc)[kRows][kVectors], const TileArgs& args, int64_t begin,
                               int64_t end) {
     const uint32_t* x = static_cast<const uint32_t*>(args.x) + begin * args.x_stride;
-    NextPanel next(args, begin);
     for (int64_t k = begin; k < end; ++k, x += args.x_stride) {
       PrefetchRow<kVectors>(args, k);
-      next.Step();
       F32x16 w[kVectors];
       PLUMBLINE_UNROLL
       for (int v = 0; v < kVectors; ++v) w[v] = Load(WeightAt<kVectors>(args, k, v));
