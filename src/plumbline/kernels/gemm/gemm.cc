@@ -221,22 +221,11 @@ GemmShape ShapeOf(const PackedActivations& x, int64_t rows, PanelForm form) {
   return {x.isa(), pairs, form, rows, x.k()};
 }
 
-constexpr int64_t kStreamingRows = 8;  // weights stream past so few
-
-// A unit of more rows takes long: where a thread loses its core in a long run of them, all others wait.
-constexpr int64_t kLongestRun = 4;
-
-// run(begin, end, thread) for all units. Panels that tiles read as they lie are handed out in runs, since the
-// next one is asked for meanwhile.
+// run(begin, end, thread) for all units.
 template <typename Fn>
-void HandOut(ThreadPool& pool, int64_t units, int64_t rows, PanelForm form, const Fn& run) {
-  if (rows <= kStreamingRows) {
-    ShareRuns(pool, units, run);
-  } else if (form <= PanelForm::kWidened) {
-    ShareRuns(pool, units, run, kLongestRun);
-  } else {
-    pool.ParallelFor(units, [&](int64_t i, int thread) { run(i, i + 1, thread); });
-  }
+void HandOut(ThreadPool& pool, int64_t units, int64_t longest_run, const Fn& run) {
+  if (longest_run > 1) return ShareRuns(pool, units, run, longest_run);
+  pool.ParallelFor(units, [&](int64_t i, int thread) { run(i, i + 1, thread); });
 }
 
 // Grows, never shrinks.
@@ -353,7 +342,7 @@ void Gemm(const KernelContext& context, const PackedActivations& x, std::span<co
       }
     }
   };
-  HandOut(context.pool, units * row_blocks, x.m(), form, run_all);
+  HandOut(context.pool, units * row_blocks, work.longest_run, run_all);
 }
 
 void GemmBlock(Isa isa, const PackedActivations& x, int64_t row_begin, int64_t row_end,

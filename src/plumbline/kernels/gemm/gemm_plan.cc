@@ -7,6 +7,11 @@
 namespace plumbline {
 namespace {
 
+constexpr int64_t kStreamingRows = 8;  // weights stream past once
+
+// A unit of more rows takes long: where a thread loses its core in a long run of them, all others wait.
+constexpr int64_t kLongestRun = 4;
+
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Accumulators of 16 columns that fit in registers beside the operands.
@@ -85,6 +90,12 @@ TilePlan ChooseTile(const GemmShape& shape) {
 WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels, int threads) {
   WorkPlan plan;
   plan.unit_panels = tile.Panels();
+  // Panels that tiles read as they lie are taken in runs, since the next one is asked for meanwhile.
+  if (shape.rows <= kStreamingRows) {
+    plan.longest_run = INT64_MAX;
+  } else if (shape.form <= PanelForm::kWidened) {
+    plan.longest_run = kLongestRun;
+  }
   // The last round of units should leave no thread idle for long.
   while (plan.unit_panels > 1 &&
          CeilDiv(CeilDiv(panels, plan.unit_panels), threads) * plan.unit_panels > CeilDiv(panels, threads)) {

@@ -58,6 +58,7 @@ TilePlan ChooseTile(const GemmShape& shape);
 struct WorkPlan {
   int64_t unit_panels = 1;
   int64_t row_block = 1;
+  int64_t longest_run = 1;  // of units that a thread takes one after another (share_runs.h); 1: one by one
 };
 WorkPlan ChooseWork(const GemmShape& shape, const TilePlan& tile, int64_t panels, int threads);
 

@@ -93,7 +93,11 @@ TEST(GemmPlan, KnownShapes) {
   EXPECT_EQ(ChooseTile(decode).vectors, 8);
   EXPECT_EQ(ChooseWork(decode, ChooseTile(decode), 64, 2).unit_panels, 4);
   EXPECT_EQ(ChooseWork(decode, ChooseTile(decode), 18, 2).unit_panels, 3);
+  EXPECT_EQ(ChooseWork(decode, ChooseTile(decode), 18, 2).longest_run, INT64_MAX);
   const GemmShape prefill = {Isa::kAvx512Bf16, true, PanelForm::kReady, 128, 2048};
+  EXPECT_EQ(ChooseWork(prefill, ChooseTile(prefill), 18, 2).longest_run, 4);
+  const GemmShape decoded = {Isa::kAvx2, false, PanelForm::kDecoded, 128, 2048};
+  EXPECT_EQ(ChooseWork(decoded, ChooseTile(decoded), 18, 2).longest_run, 1);
   EXPECT_EQ(ChooseTile(prefill).rows, 12);
   EXPECT_EQ(ChooseTile(prefill).vectors, 2);
   const GemmShape few = {Isa::kAvx512Bf16, true, PanelForm::kRegisters, 2, 2048};
