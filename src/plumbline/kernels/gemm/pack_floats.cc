@@ -59,18 +59,18 @@ Words LoadWords(const uint8_t* from, int64_t count) {
 void Transpose(Words (&x)[8]) {
   Words y[8];
   for (int i = 0; i < 8; i += 2) {
-    y[i] = __builtin_shuffle(x[i], x[i + 1], Words{0, 8, 1, 9, 4, 12, 5, 13});
-    y[i + 1] = __builtin_shuffle(x[i], x[i + 1], Words{2, 10, 3, 11, 6, 14, 7, 15});
+    y[i] = __builtin_shufflevector(x[i], x[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+    y[i + 1] = __builtin_shufflevector(x[i], x[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
   }
   for (int i = 0; i < 8; i += 4) {
     for (int j = 0; j < 2; ++j) {
-      x[i + 2 * j] = __builtin_shuffle(y[i + j], y[i + j + 2], Words{0, 1, 8, 9, 4, 5, 12, 13});
-      x[i + 2 * j + 1] = __builtin_shuffle(y[i + j], y[i + j + 2], Words{2, 3, 10, 11, 6, 7, 14, 15});
+      x[i + 2 * j] = __builtin_shufflevector(y[i + j], y[i + j + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+      x[i + 2 * j + 1] = __builtin_shufflevector(y[i + j], y[i + j + 2], 2, 3, 10, 11, 6, 7, 14, 15);
     }
   }
   for (int i = 0; i < 4; ++i) {
-    y[i] = __builtin_shuffle(x[i], x[i + 4], Words{0, 1, 2, 3, 8, 9, 10, 11});
-    y[i + 4] = __builtin_shuffle(x[i], x[i + 4], Words{4, 5, 6, 7, 12, 13, 14, 15});
+    y[i] = __builtin_shufflevector(x[i], x[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    y[i + 4] = __builtin_shufflevector(x[i], x[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
   std::copy(y, y + 8, x);
 }
