@@ -12,22 +12,24 @@
 #include <vector>
 
 #include "plumbline/base/status.h"
+#include "plumbline/io/gguf_strings.h"
 #include "plumbline/tensor/raw_tensor.h"
 
 namespace plumbline {
 
 struct GgufValue {
   // Integers of every width widen to int64_t, or to uint64_t where they are 2^63 or more; float32 to double.
-  // Arrays hold elements of one kind; the bools of an array are the integers 0 and 1.
+  // Arrays hold elements of one kind; the bools of an array are the integers 0 and 1. Strings of an array
+  // stay in the file.
   std::variant<int64_t, uint64_t, double, bool, std::string, std::vector<int64_t>, std::vector<double>,
-               std::vector<std::string>>
+               GgufStrings>
       value;
 };
 
 class GgufFile {
  public:
-  // `bytes` must outlive the object; tensors point into it. `where` names the file in errors. Anything wrong
-  // with the file is one InvalidInput error.
+  // `bytes` must outlive the object; tensors and arrays of strings point into it. `where` names the file in
+  // errors. Anything wrong with the file is one InvalidInput error.
   static Result<GgufFile> Parse(std::span<const uint8_t> bytes, std::string_view where);
 
   uint32_t version() const { return version_; }
@@ -45,7 +47,7 @@ class GgufFile {
   Result<double> GetFloatOr(std::string_view key, double otherwise) const;
   Result<bool> GetBoolOr(std::string_view key, bool otherwise) const;
   Result<std::string> GetStringOr(std::string_view key, std::string otherwise) const;
-  Result<std::vector<std::string>> GetStrings(std::string_view key) const;
+  Result<GgufStrings> GetStrings(std::string_view key) const;
   Result<std::vector<int64_t>> GetInts(std::string_view key) const;
   Result<std::vector<double>> GetFloats(std::string_view key) const;
   bool Has(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }

@@ -24,7 +24,7 @@ constexpr std::string_view kKind<std::vector<int64_t>> = "an array of integers";
 template <>
 constexpr std::string_view kKind<std::vector<double>> = "an array of floats";
 template <>
-constexpr std::string_view kKind<std::vector<std::string>> = "an array of strings";
+constexpr std::string_view kKind<GgufStrings> = "an array of strings";
 
 std::string_view KindOf(const GgufValue& value) {
   return std::visit([](const auto& held) { return kKind<std::decay_t<decltype(held)>>; }, value.value);
@@ -82,8 +82,8 @@ Result<bool> GgufFile::GetBoolOr(std::string_view key, bool otherwise) const {
 Result<std::string> GgufFile::GetStringOr(std::string_view key, std::string otherwise) const {
   return GetOr(metadata_, key, where_, std::move(otherwise));
 }
-Result<std::vector<std::string>> GgufFile::GetStrings(std::string_view key) const {
-  return Get<std::vector<std::string>>(metadata_, key, where_);
+Result<GgufStrings> GgufFile::GetStrings(std::string_view key) const {
+  return Get<GgufStrings>(metadata_, key, where_);
 }
 Result<std::vector<int64_t>> GgufFile::GetInts(std::string_view key) const {
   return Get<std::vector<int64_t>>(metadata_, key, where_);

@@ -118,13 +118,9 @@ Result<GgufValue> ReadBools(GgufReader& reader, uint64_t count) {
 
 Result<GgufValue> ReadStrings(GgufReader& reader, uint64_t count) {
   RETURN_IF_ERROR(CheckArrayCount(reader, count, sizeof(uint64_t)));
-  std::vector<std::string> values;
-  values.reserve(count);
-  for (uint64_t i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(const std::string_view value, reader.ReadString("array element"));
-    values.emplace_back(value);
-  }
-  return GgufValue{std::move(values)};
+  const GgufStrings strings(reader.position(), count);
+  for (uint64_t i = 0; i < count; ++i) RETURN_IF_ERROR(reader.ReadString("array element"));
+  return GgufValue{strings};
 }
 
 Result<GgufValue> ReadArray(GgufReader& reader) {

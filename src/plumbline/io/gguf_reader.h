@@ -19,6 +19,7 @@ class GgufReader {
   GgufReader(std::span<const uint8_t> bytes, std::string_view where) : bytes_(bytes), where_(where) {}
 
   size_t offset() const { return offset_; }
+  const uint8_t* position() const { return bytes_.data() + offset_; }
   size_t remaining() const { return bytes_.size() - offset_; }
 
   // Names what is being read (a key, a tensor) in the errors that follow.

@@ -136,9 +136,11 @@ TEST(Gguf, ReadsWhatTheReferenceWrites) {
   EXPECT_EQ(file->GetFloat("test.f64").value(), 0.1);
   EXPECT_TRUE(file->GetBoolOr("test.bool", false).value());
   EXPECT_EQ(file->GetString("test.string").value(), "h\xc3\xa9llo\n");
-  EXPECT_EQ(file->GetStrings("test.strings").value(), (std::vector<std::string>{"a", "",
-                                                                                "\xe2\x96\x81"
-                                                                                "b"}));
+  const GgufStrings strings = file->GetStrings("test.strings").value();
+  EXPECT_EQ(strings.size(), 3u);
+  EXPECT_EQ(std::vector<std::string>(strings.begin(), strings.end()), (std::vector<std::string>{"a", "",
+                                                                                                "\xe2\x96\x81"
+                                                                                                "b"}));
   EXPECT_EQ(file->GetInts("test.ints").value(), (std::vector<int64_t>{3, -4, 5}));
   EXPECT_EQ(file->GetFloats("test.floats").value(), (std::vector<double>{0.5, -1.25}));
   EXPECT_EQ(file->GetInts("test.bools").value(), (std::vector<int64_t>{1, 0}));

@@ -34,10 +34,11 @@ Status ReadByteLevel(const GgufFile& gguf, TokenizerSpec& spec) {
   }
   spec.ignore_merges = spec.pre_tokenizer == PreTokenizer::kLlama3;
   spec.nfc = spec.pre_tokenizer == PreTokenizer::kQwen2;
-  ASSIGN_OR_RETURN(const std::vector<std::string> merges, gguf.GetStrings("tokenizer.ggml.merges"));
-  for (const std::string& merge : merges) {
+  ASSIGN_OR_RETURN(const GgufStrings merges, gguf.GetStrings("tokenizer.ggml.merges"));
+  spec.merges.reserve(merges.size());
+  for (const std::string_view merge : merges) {
     const size_t space = merge.find(' ', 1);
-    if (space == std::string::npos) {
+    if (space == std::string_view::npos) {
       return InvalidInput("tokenizer.ggml.merges: got '{}', want two tokens separated by a space", merge);
     }
     spec.merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
@@ -94,7 +95,9 @@ Status ReadSpecialIds(const GgufFile& gguf, TokenizerSpec& spec) {
 Result<TokenizerSpec> ReadGgufTokenizer(const GgufFile& gguf) {
   TokenizerSpec spec;
   ASSIGN_OR_RETURN(const std::string model, gguf.GetString("tokenizer.ggml.model"));
-  ASSIGN_OR_RETURN(spec.tokens, gguf.GetStrings("tokenizer.ggml.tokens"));
+  ASSIGN_OR_RETURN(const GgufStrings tokens, gguf.GetStrings("tokenizer.ggml.tokens"));
+  spec.tokens.reserve(tokens.size());
+  for (const std::string_view token : tokens) spec.tokens.emplace_back(token);
   std::vector<int64_t> types(spec.tokens.size(), 1);
   if (gguf.Has("tokenizer.ggml.token_type")) {
     ASSIGN_OR_RETURN(types, gguf.GetInts("tokenizer.ggml.token_type"));

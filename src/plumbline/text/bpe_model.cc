@@ -30,21 +30,18 @@ Result<std::unique_ptr<BpeModel>> BpeModel::Create(const TokenizerSpec& spec) {
 
 Status BpeModel::AddTokens() {
   const bool byte_level = spec_.model == TokenizerSpec::Model::kByteLevelBpe;
-  keys_.resize(spec_.tokens.size());
-  vocab_ = StringTable(spec_.tokens.size());
   byte_ids_.fill(-1);
   ascii_ids_.fill(-1);
   for (size_t i = 0; i < spec_.tokens.size(); ++i) {
     const std::string& token = spec_.tokens[i];
     const auto id = static_cast<int32_t>(i);
     if (byte_level) {
-      keys_[i] = BytesOfToken(token).value_or("");
-    } else if (IsValidUtf8(token)) {
-      keys_[i] = token;
+      keys_.push_back(BytesOfToken(token).value_or(""));
+    } else {
+      keys_.push_back(IsValidUtf8(token) ? token : "");
     }
     const std::string_view key = keys_[i];
     if (key.empty()) continue;
-    vocab_.Insert(key, id);
     if (byte_level) {
       if (key.size() == 1) byte_ids_[static_cast<uint8_t>(key[0])] = id;
     } else if (const Utf8Char c = DecodeUtf8(key); c.bytes == key.size()) {
@@ -52,6 +49,7 @@ Status BpeModel::AddTokens() {
       character_ids_[c.code] = id;
     }
   }
+  vocab_ = StringTable(keys_);
   space_is_token_ = character_ids_.contains(kSpaceMark);
   return {};
 }
@@ -76,12 +74,7 @@ Status BpeModel::AddMerges() {
   merges_ = MergeTable(spec_.merges.size());
   // Merges are spelled like tokens; in the byte-level family look them up as spelled, since that is what they
   // name.
-  StringTable spelled(byte_level ? spec_.tokens.size() : 0);
-  if (byte_level) {
-    for (size_t i = 0; i < spec_.tokens.size(); ++i) {
-      if (!spec_.tokens[i].empty()) spelled.Insert(spec_.tokens[i], static_cast<int32_t>(i));
-    }
-  }
+  const StringTable spelled = byte_level ? StringTable(spec_.tokens) : StringTable();
   const StringTable& table = byte_level ? spelled : vocab_;
   std::string joined;
   for (size_t rank = 0; rank < spec_.merges.size(); ++rank) {

@@ -12,6 +12,7 @@
 
 #include "plumbline/base/status.h"
 #include "plumbline/text/id_tables.h"
+#include "plumbline/text/string_list.h"
 #include "plumbline/text/tokenizer.h"
 
 namespace plumbline {
@@ -48,8 +49,8 @@ class BpeModel {
   bool AppendByteTokens(std::string_view character, std::vector<int32_t>& symbols) const;
 
   const TokenizerSpec& spec_;
-  std::vector<std::string> keys_;  // [vocab] what a token covers in a word; "" where it can cover nothing
-  StringTable vocab_;
+  StringList keys_;    // [vocab] what a token covers in a word; "" where it can cover nothing
+  StringTable vocab_;  // of keys_
   MergeTable merges_;
   std::vector<bool> whole_;                              // [vocab] a word equal to the key is this one token
   std::array<int32_t, 256> byte_ids_{};                  // byte-level: the token of one byte, -1 if none

@@ -71,20 +71,26 @@ TEST(IdTables, FindWhatWasInserted) {
   std::vector<std::string> keys;
   for (int i = 0; i < 5000; ++i)
     keys.push_back(std::string(static_cast<size_t>(i % 40), 'x') + std::to_string(i));
-  StringTable strings;
+  keys[9] = keys[7];
+  keys[11] = "";
+  StringList list;
+  for (const std::string& key : keys) list.push_back(key);
+  const StringTable strings(list), of_vector(keys);
   MergeTable merges;
   for (int32_t i = 0; i < 5000; ++i) {
-    strings.Insert(keys[static_cast<size_t>(i)], i);
     merges.Insert(i, i * 7, {static_cast<uint32_t>(i), i + 1});
   }
-  strings.Insert(keys[7], 9);
   for (int32_t i = 0; i < 5000; ++i) {
-    EXPECT_EQ(strings.Find(keys[static_cast<size_t>(i)]), i == 7 ? 9 : i);
+    const int32_t id = i == 7 ? 9 : i == 11 ? -1 : i;
+    EXPECT_EQ(list[static_cast<size_t>(i)], keys[static_cast<size_t>(i)]);
+    EXPECT_EQ(strings.Find(keys[static_cast<size_t>(i)]), id);
+    EXPECT_EQ(of_vector.Find(keys[static_cast<size_t>(i)]), id);
     EXPECT_EQ(merges.Find(i, i * 7).id, i + 1);
     EXPECT_EQ(merges.Find(i, i * 7 + 1).id, -1);
   }
   EXPECT_EQ(strings.Find("absent"), -1);
   EXPECT_EQ(strings.Find(""), -1);
+  EXPECT_EQ(StringTable().Find("absent"), -1);
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
+#include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "plumbline/text/byte_alphabet.h"
 #include "plumbline/text/space_mark.h"
@@ -33,37 +35,29 @@ void AppendByteRun(std::string_view run, std::string& out) {
 
 }  // namespace
 
-Tokenizer::Impl::Piece Tokenizer::Impl::PieceOf(std::string_view token) const {
-  Piece piece;
-  piece.exists = true;
-  if (!IsSpm()) {
-    piece.bytes = BytesOfToken(token).value_or(std::string(token));
-  } else if (const int byte = ByteOfToken(token); byte >= 0) {
-    piece.bytes.assign(1, static_cast<char>(byte));
-    piece.is_byte = true;
-  } else {
-    std::string text;
-    AppendLossy(token, text);
-    for (size_t pos = 0; pos < text.size();) {
-      const size_t mark = std::min(text.find(kSpaceMarkUtf8, pos), text.size());
-      piece.bytes.append(text, pos, mark - pos);
-      if (mark < text.size()) piece.bytes += ' ';
-      pos = mark + kSpaceMarkUtf8.size();
-    }
+std::pair<std::string, Tokenizer::Impl::PieceKind> Tokenizer::Impl::MakePiece(std::string_view token) const {
+  if (!IsSpm()) return {BytesOfToken(token).value_or(std::string(token)), {.exists = true}};
+  if (const int byte = ByteOfToken(token); byte >= 0) {
+    return {std::string(1, static_cast<char>(byte)), {.exists = true, .is_byte = true}};
   }
-  return piece;
+  std::string text, bytes;
+  AppendLossy(token, text);
+  for (size_t pos = 0; pos < text.size();) {
+    const size_t mark = std::min(text.find(kSpaceMarkUtf8, pos), text.size());
+    bytes.append(text, pos, mark - pos);
+    if (mark < text.size()) bytes += ' ';
+    pos = mark + kSpaceMarkUtf8.size();
+  }
+  return {std::move(bytes), {.exists = true}};
 }
 
 void Tokenizer::Impl::MakePieces() {
-  pieces.resize(vocab_size);
-  for (size_t i = 0; i < spec.tokens.size(); ++i) {
-    if (!spec.tokens[i].empty()) pieces[i] = PieceOf(spec.tokens[i]);
-  }
+  // What is not spelled by the token itself.
+  std::unordered_map<size_t, std::pair<std::string, PieceKind>> others;
   for (size_t b = 0; b < spec.byte_tokens.size(); ++b) {
     if (spec.byte_tokens[b] < 0) continue;
-    Piece& piece = pieces[static_cast<size_t>(spec.byte_tokens[b])];
-    piece.bytes.assign(1, static_cast<char>(b));
-    piece.exists = piece.is_byte = true;
+    others[static_cast<size_t>(spec.byte_tokens[b])] = {std::string(1, static_cast<char>(b)),
+                                                        {.exists = true, .is_byte = true}};
   }
   std::unordered_set<std::string_view> special;
   for (const TokenizerSpec::AddedToken& token : spec.added_tokens) {
@@ -74,22 +68,27 @@ void Tokenizer::Impl::MakePieces() {
     // special one.
     const bool normal_form = token.normalized && HasNormalizer() && IsValidUtf8(token.content);
     const std::string text = normal_form ? Normalize(token.content) : token.content;
-    Piece piece = PieceOf(text);
-    piece.is_special = token.special;
-    piece.is_skipped = special.contains(text);
-    pieces[static_cast<size_t>(token.id)] = std::move(piece);
+    auto piece = MakePiece(text);
+    piece.second.is_special = token.special;
+    piece.second.is_skipped = special.contains(text);
+    others[static_cast<size_t>(token.id)] = std::move(piece);
+  }
+  piece_kinds.reserve(vocab_size);
+  for (size_t i = 0; i < vocab_size; ++i) {
+    std::pair<std::string, PieceKind> piece;
+    if (const auto other = others.find(i); other != others.end()) {
+      piece = std::move(other->second);
+    } else if (i < spec.tokens.size() && !spec.tokens[i].empty()) {
+      piece = MakePiece(spec.tokens[i]);
+    }
+    piece_bytes.push_back(piece.first);
+    piece_kinds.push_back(piece.second);
   }
 }
 
-std::string Tokenizer::TokenBytes(int32_t id) const {
-  const Impl::Piece* piece = impl_->FindPiece(id);
-  return piece == nullptr ? std::string() : piece->bytes;
-}
+std::string Tokenizer::TokenBytes(int32_t id) const { return std::string(impl_->PieceOf(id).bytes); }
 
-bool Tokenizer::IsSpecial(int32_t id) const {
-  const Impl::Piece* piece = impl_->FindPiece(id);
-  return piece != nullptr && piece->is_special;
-}
+bool Tokenizer::IsSpecial(int32_t id) const { return impl_->PieceOf(id).kind.is_special; }
 
 std::string Tokenizer::Decode(std::span<const int32_t> ids, bool skip_special) const {
   StreamingDetokenizer stream(*this, skip_special);
@@ -102,23 +101,23 @@ StreamingDetokenizer::StreamingDetokenizer(const Tokenizer& tokenizer, bool skip
     : tokenizer_(tokenizer), skip_special_(skip_special) {}
 
 std::string StreamingDetokenizer::Push(int32_t id) {
-  const Tokenizer::Impl::Piece* piece = tokenizer_.impl_->FindPiece(id);
-  if (piece == nullptr || (skip_special_ && piece->is_skipped)) return {};
+  const Tokenizer::Impl::Piece piece = tokenizer_.impl_->PieceOf(id);
+  if (!piece.kind.exists || (skip_special_ && piece.kind.is_skipped)) return {};
   std::string out;
   if (!tokenizer_.impl_->IsSpm()) {
-    pending_ += piece->bytes;
+    pending_ += piece.bytes;
     const size_t whole = pending_.size() - Utf8CutShortTail(pending_);
     AppendLossy(std::string_view(pending_).substr(0, whole), out);
     pending_.erase(0, whole);
     return out;
   }
-  if (piece->is_byte) {
-    pending_ += piece->bytes;
+  if (piece.kind.is_byte) {
+    pending_ += piece.bytes;
     return out;
   }
   AppendByteRun(pending_, out);
   pending_.clear();
-  out += piece->bytes;
+  out += piece.bytes;
   return Started(std::move(out));
 }
 

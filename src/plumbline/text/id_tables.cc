@@ -10,8 +10,7 @@ namespace {
 // soon.
 size_t SlotsForMerges(size_t capacity) { return std::bit_ceil(capacity + capacity / 2 + 8); }
 
-// Of strings at most four fifths: their slots are large, and hashes tell them apart without a look at the
-// text.
+// Of strings at most four fifths: hashes tell them apart without a look at the text.
 size_t SlotsForStrings(size_t capacity) { return std::bit_ceil(capacity + capacity / 4 + 8); }
 
 uint32_t HashOf(std::string_view key) {
@@ -33,35 +32,28 @@ uint32_t HashOf(std::string_view key) {
 
 }  // namespace
 
-StringTable::StringTable(size_t capacity) : slots_(SlotsForStrings(capacity)) {}
-
-void StringTable::Insert(std::string_view key, int32_t id) {
-  if ((used_ + 1) * 5 > slots_.size() * 4) Grow();
-  const uint32_t hash = HashOf(key);
-  const size_t mask = slots_.size() - 1;
-  size_t i = hash & mask;
-  while (slots_[i].id >= 0 && !(slots_[i].hash == hash && slots_[i].key == key)) i = (i + 1) & mask;
-  if (slots_[i].id < 0) ++used_;
-  slots_[i] = {hash, id, key};
+StringTable::StringTable(const void* list, size_t size, StringAt at)
+    : list_(list), at_(at), slots_(SlotsForStrings(size)) {
+  for (size_t id = 0; id < size; ++id) {
+    const std::string_view key = at(list, id);
+    if (key.empty()) continue;
+    const uint32_t hash = HashOf(key);
+    slots_[SlotOf(key, hash)] = {hash, static_cast<int32_t>(id)};
+  }
 }
 
 int32_t StringTable::Find(std::string_view key) const {
-  const uint32_t hash = HashOf(key);
-  const size_t mask = slots_.size() - 1;
-  for (size_t i = hash & mask;; i = (i + 1) & mask) {
-    const Slot& slot = slots_[i];
-    if (slot.id < 0) return -1;
-    if (slot.hash == hash && slot.key == key) return slot.id;
-  }
+  return slots_.empty() ? -1 : slots_[SlotOf(key, HashOf(key))].id;
 }
 
-void StringTable::Grow() {
-  std::vector<Slot> old(slots_.size() * 2);
-  old.swap(slots_);
-  used_ = 0;
-  for (const Slot& slot : old) {
-    if (slot.id >= 0) Insert(slot.key, slot.id);
+size_t StringTable::SlotOf(std::string_view key, uint32_t hash) const {
+  const size_t mask = slots_.size() - 1;
+  size_t i = hash & mask;
+  while (slots_[i].id >= 0 &&
+         !(slots_[i].hash == hash && at_(list_, static_cast<size_t>(slots_[i].id)) == key)) {
+    i = (i + 1) & mask;
   }
+  return i;
 }
 
 MergeTable::MergeTable(size_t capacity) : slots_(SlotsForMerges(capacity)) { mask_ = slots_.size() - 1; }

@@ -9,22 +9,30 @@
 
 namespace plumbline {
 
-// Strings to ids, open addressing. The strings belong to the caller and must outlive the table.
+// Strings to their places in a list, open addressing. Empty strings are left out; of equal ones the last
+// counts. The list must outlive the table and stay as it is.
 class StringTable {
  public:
-  explicit StringTable(size_t capacity = 0);
-  // A string that is already there gets the new id.
-  void Insert(std::string_view key, int32_t id);
+  StringTable() = default;
+  template <typename Strings>  // a StringList or a std::vector<std::string>
+  explicit StringTable(const Strings& strings)
+      : StringTable(&strings, strings.size(), [](const void* list, size_t id) -> std::string_view {
+          return (*static_cast<const Strings*>(list))[id];
+        }) {}
   int32_t Find(std::string_view key) const;  // -1 if absent
 
  private:
+  using StringAt = std::string_view (*)(const void* list, size_t id);
   struct Slot {
     uint32_t hash = 0;
     int32_t id = -1;
-    std::string_view key;
   };
-  void Grow();
-  size_t used_ = 0;
+  StringTable(const void* list, size_t size, StringAt at);
+  // Where the key is, or the empty slot where it would be.
+  size_t SlotOf(std::string_view key, uint32_t hash) const;
+
+  const void* list_ = nullptr;
+  StringAt at_ = nullptr;
   std::vector<Slot> slots_;
 };
 

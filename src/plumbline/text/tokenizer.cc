@@ -18,6 +18,9 @@ using Spec = TokenizerSpec;
 constexpr size_t kLongestAddedToken = 1024;
 // An added token beyond the tokens makes room for every id below it.
 constexpr size_t kMaxVocab = size_t{1} << 24;
+// Of all tokens together, far above any vocabulary. What they become in decoding is up to three times as
+// long, and fits a StringList.
+constexpr size_t kMaxText = size_t{1} << 30;
 
 Status CheckId(const char* what, int64_t id, size_t vocab_size) {
   if (id >= 0 && static_cast<size_t>(id) < vocab_size) return {};
@@ -50,6 +53,11 @@ Status Tokenizer::Impl::CheckSpec() const {
   if (spec.tokens.empty() || vocab_size > kMaxVocab) {
     return InvalidInput("tokenizer vocabulary: got {} tokens, want 1 to {}", vocab_size, kMaxVocab);
   }
+  size_t bytes = 0;
+  for (const std::string& token : spec.tokens) bytes += token.size();
+  for (const Spec::AddedToken& token : spec.added_tokens) bytes += token.content.size();
+  if (bytes > kMaxText)
+    return InvalidInput("tokenizer vocabulary: got {} bytes, want at most {}", bytes, kMaxText);
   for (const Spec::AddedToken& token : spec.added_tokens) {
     RETURN_IF_ERROR(CheckId("added token", token.id, kMaxVocab));
     if (token.content.size() > kLongestAddedToken) {
@@ -204,9 +212,10 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
   impl->MakeMatchers();
   impl->MakePieces();
   // The model and the pieces have what they need of the vocabulary; a second copy of it is tens of megabytes.
-  impl->spec.tokens = {};
-  impl->spec.merges = {};
-  impl->spec.scores = {};
+  // (Of `= {}` a vector would keep its memory.)
+  impl->spec.tokens = decltype(Spec::tokens)();
+  impl->spec.merges = decltype(Spec::merges)();
+  impl->spec.scores = decltype(Spec::scores)();
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(impl)));
 }
 

@@ -4,23 +4,28 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "plumbline/text/added_tokens.h"
 #include "plumbline/text/bpe_model.h"
 #include "plumbline/text/regex_splitter.h"
+#include "plumbline/text/string_list.h"
 #include "plumbline/text/tokenizer.h"
 
 namespace plumbline {
 
 struct Tokenizer::Impl {
   // What an id becomes in decoding.
-  struct Piece {
-    std::string bytes;
+  struct PieceKind {
     bool exists = false;
     bool is_byte = false;  // SentencePiece family: a byte token
     bool is_special = false;
     bool is_skipped = false;  // by skip_special
+  };
+  struct Piece {
+    std::string_view bytes;
+    PieceKind kind;
   };
   // Buffers of one Encode.
   struct Work {
@@ -46,11 +51,12 @@ struct Tokenizer::Impl {
   Status CompileSplitters();
   void MakeMatchers();
   void MakePieces();
-  Piece PieceOf(std::string_view token) const;
-  const Piece* FindPiece(int32_t id) const {
-    const bool known =
-        id >= 0 && static_cast<size_t>(id) < pieces.size() && pieces[static_cast<size_t>(id)].exists;
-    return known ? &pieces[static_cast<size_t>(id)] : nullptr;
+  // What a token spelled like this becomes.
+  std::pair<std::string, PieceKind> MakePiece(std::string_view token) const;
+  // Of an id that is no token one that does not exist.
+  Piece PieceOf(int32_t id) const {
+    const auto i = static_cast<size_t>(id);
+    return id >= 0 && i < vocab_size ? Piece{piece_bytes[i], piece_kinds[i]} : Piece{};
   }
   bool IsSpm() const { return spec.model == TokenizerSpec::Model::kSpmBpe; }
   bool StripsLeadingSpace() const {
@@ -63,7 +69,8 @@ struct Tokenizer::Impl {
   std::vector<RegexSplitter> splitters;      // byte-level: in turn
   AddedTokenMatcher raw_matcher{{}};         // on the text as it came
   AddedTokenMatcher normalized_matcher{{}};  // on what the normaliser makes of the rest
-  std::vector<Piece> pieces;                 // [vocab_size]
+  StringList piece_bytes;                    // [vocab_size]
+  std::vector<PieceKind> piece_kinds;        // [vocab_size]
 };
 
 }  // namespace plumbline
