@@ -1,6 +1,6 @@
 #include "plumbline/nn/workspace.h"
 
-#include <utility>
+#include <algorithm>
 
 namespace plumbline {
 namespace {
@@ -19,60 +19,99 @@ ExpertExchange::Rows LargestExchange(const DecoderConfig& c, const DecoderShard&
   return ExpertExchange::Largest(c, shard, sizes.tokens, AllTokens(sizes));
 }
 
-template <typename Matrix, typename Dense>
-void ForEachExpertArray(ExpertScratch& e, const DecoderConfig& c, const DecoderShard& shard,
-                        const WorkspaceSizes& sizes, Matrix&& matrix, Dense&& dense) {
+// Places arrays one after the other from `data` on; without data it only counts. Going back to an earlier
+// place lets arrays share memory that are never in use together.
+class Placement {
+ public:
+  explicit Placement(float* data) : data_(data) {}
+
+  void Matrix(MatrixView<float>& matrix, int64_t width, int64_t rows) {
+    const int64_t stride = Aligned(width);
+    if (data_ != nullptr) matrix = {data_ + here_, rows, width, stride};
+    Advance(rows * stride);
+  }
+  void Dense(std::span<float>& dense, int64_t floats) {
+    if (data_ != nullptr) dense = {data_ + here_, static_cast<size_t>(floats)};
+    Advance(Aligned(floats));
+  }
+
+  int64_t here() const { return here_; }
+  void GoTo(int64_t place) { here_ = place; }
+  int64_t floats() const { return end_; }
+
+ private:
+  void Advance(int64_t floats) {
+    here_ += floats;
+    end_ = std::max(end_, here_);
+  }
+
+  float* data_;
+  int64_t here_ = 0, end_ = 0;
+};
+
+void PlaceExperts(Placement& place, ExpertScratch& e, const DecoderConfig& c, const DecoderShard& shard,
+                  const WorkspaceSizes& sizes) {
   const ExpertExchange::Rows rows = LargestExchange(c, shard, sizes);
-  matrix(e.logits, c.experts.count, sizes.tokens);
-  matrix(e.weights, c.experts.per_token, sizes.tokens);
-  matrix(e.in, c.hidden, rows.received);
-  matrix(e.gate, shard.expert_intermediate.size(), rows.received);
-  matrix(e.up, shard.expert_intermediate.size(), rows.received);
-  dense(e.out, rows.pairs * c.hidden);
+  place.Matrix(e.logits, c.experts.count, sizes.tokens);
+  place.Matrix(e.weights, c.experts.per_token, sizes.tokens);
+  place.Matrix(e.in, c.hidden, rows.received);
+  place.Matrix(e.gate, shard.expert_intermediate.size(), rows.received);
+  place.Matrix(e.up, shard.expert_intermediate.size(), rows.received);
+  place.Dense(e.out, rows.pairs * c.hidden);
   if (shard.degrees.ep == 1) {
-    if (shard.degrees.tp > 1) dense(e.nodes, sizes.sum_nodes * rows.pairs * c.hidden);
+    if (shard.degrees.tp > 1) place.Dense(e.nodes, sizes.sum_nodes * rows.pairs * c.hidden);
     return;
   }
-  dense(e.send, rows.sent * c.hidden);
-  dense(e.raw, rows.received * c.hidden);
-  dense(e.received, rows.received * c.hidden);
-  dense(e.give, rows.pairs * c.hidden);
-  dense(e.returned, rows.home * c.experts.per_token * c.hidden);
-  dense(e.combined, rows.home * c.hidden);
-  dense(e.gathered, sizes.tokens * c.hidden);
+  place.Dense(e.send, rows.sent * c.hidden);
+  place.Dense(e.raw, rows.received * c.hidden);
+  place.Dense(e.received, rows.received * c.hidden);
+  place.Dense(e.give, rows.pairs * c.hidden);
+  place.Dense(e.returned, rows.home * c.experts.per_token * c.hidden);
+  place.Dense(e.combined, rows.home * c.hidden);
+  place.Dense(e.gathered, sizes.tokens * c.hidden);
 }
 
-// Every array in the order they lie in the buffer: matrix(view, width, rows), dense(span, floats).
-template <typename Matrix, typename Dense>
-void ForEachArray(DecoderWorkspace& w, const DecoderConfig& c, const DecoderShard& shard,
-                  const WorkspaceSizes& sizes, Matrix&& matrix, Dense&& dense) {
+// Every array. What a layer's attention needs and what its feed-forward needs take the same memory, and so
+// does what the embedding needs before the first. `normed` is read once, by the packing before the first
+// matmul of each, but for experts: the results of later matmuls begin where it does.
+void PlaceAll(Placement& place, DecoderWorkspace& w, const DecoderConfig& c, const DecoderShard& shard,
+              const WorkspaceSizes& sizes) {
   const int64_t query_width = shard.heads.size() * c.head_dim, kv_width = shard.kv_heads.size() * c.head_dim;
-  matrix(w.hidden, c.hidden, sizes.tokens);
-  matrix(w.normed, c.hidden, sizes.tokens);
-  matrix(w.q, query_width, sizes.tokens);
-  matrix(w.k, kv_width, sizes.tokens);
-  matrix(w.v, kv_width, sizes.tokens);
-  matrix(w.context, query_width, sizes.tokens);
-  if (c.AnyDense()) {
-    matrix(w.gate, shard.intermediate.size(), sizes.tokens);
-    matrix(w.up, shard.intermediate.size(), sizes.tokens);
-  }
-  matrix(w.cos, c.head_dim / 2, sizes.tokens);
-  matrix(w.sin, c.head_dim / 2, sizes.tokens);
+  place.Matrix(w.hidden, c.hidden, sizes.tokens);
+  place.Matrix(w.cos, c.head_dim / 2, sizes.tokens);
+  place.Matrix(w.sin, c.head_dim / 2, sizes.tokens);
   if (shard.degrees.tp > 1) {
-    dense(w.nodes, sizes.sum_nodes * sizes.tokens * c.hidden);
-    dense(w.sum, sizes.tokens * c.hidden);
+    place.Dense(w.nodes, sizes.sum_nodes * sizes.tokens * c.hidden);
+    place.Dense(w.sum, sizes.tokens * c.hidden);
   }
-  if (c.experts.count > 0) ForEachExpertArray(w.experts, c, shard, sizes, matrix, dense);
   if (sizes.exchanges) {
-    dense(w.exchange_send, sizes.tokens * query_width);
-    dense(w.exchange_received, sizes.tokens * c.QueryWidth());
-    dense(w.exchanged, sizes.tokens * c.QueryWidth());
+    place.Dense(w.exchange_send, sizes.tokens * query_width);
+    place.Dense(w.exchange_received, sizes.tokens * c.QueryWidth());
+    place.Dense(w.exchanged, sizes.tokens * c.QueryWidth());
   }
+
+  const int64_t begin = place.here();
   if (shard.FirstStage() && shard.degrees.StageRanks() > 1) {
-    dense(w.embedded_send, AllTokens(sizes) * c.hidden);
-    dense(w.embedded, AllTokens(sizes) * c.hidden);
+    place.Dense(w.embedded_send, AllTokens(sizes) * c.hidden);
+    place.Dense(w.embedded, AllTokens(sizes) * c.hidden);
   }
+
+  place.GoTo(begin);
+  place.Matrix(w.normed, c.hidden, sizes.tokens);
+  const int64_t after_normed = place.here();
+  if (c.experts.count > 0) PlaceExperts(place, w.experts, c, shard, sizes);
+
+  place.GoTo(begin);
+  place.Matrix(w.context, query_width, sizes.tokens);
+  place.GoTo(std::max(place.here(), after_normed));
+  place.Matrix(w.q, query_width, sizes.tokens);
+  place.Matrix(w.k, kv_width, sizes.tokens);
+  place.Matrix(w.v, kv_width, sizes.tokens);
+
+  if (!c.AnyDense()) return;
+  place.GoTo(begin);
+  place.Matrix(w.gate, shard.intermediate.size(), sizes.tokens);
+  place.Matrix(w.up, shard.intermediate.size(), sizes.tokens);
 }
 
 }  // namespace
@@ -80,12 +119,9 @@ void ForEachArray(DecoderWorkspace& w, const DecoderConfig& c, const DecoderShar
 int64_t DecoderWorkspace::Bytes(const DecoderConfig& config, const DecoderShard& shard,
                                 const WorkspaceSizes& sizes) {
   DecoderWorkspace unused;
-  int64_t floats = 0;
-  ForEachArray(
-      unused, config, shard, sizes,
-      [&](MatrixView<float>&, int64_t width, int64_t rows) { floats += rows * Aligned(width); },
-      [&](std::span<float>&, int64_t size) { floats += Aligned(size); });
-  return floats * static_cast<int64_t>(sizeof(float));
+  Placement place(nullptr);
+  PlaceAll(place, unused, config, shard, sizes);
+  return place.floats() * static_cast<int64_t>(sizeof(float));
 }
 
 Result<DecoderWorkspace> DecoderWorkspace::Allocate(const DecoderConfig& config, const DecoderShard& shard,
@@ -93,17 +129,8 @@ Result<DecoderWorkspace> DecoderWorkspace::Allocate(const DecoderConfig& config,
   DecoderWorkspace workspace;
   workspace.sizes_ = sizes;
   ASSIGN_OR_RETURN(workspace.buffer_, Buffer::Allocate(Bytes(config, shard, sizes)));
-  float* next = static_cast<float*>(workspace.buffer_.data());
-  ForEachArray(
-      workspace, config, shard, sizes,
-      [&](MatrixView<float>& matrix, int64_t width, int64_t rows) {
-        matrix = {next, rows, width, Aligned(width)};
-        next += rows * Aligned(width);
-      },
-      [&](std::span<float>& dense, int64_t size) {
-        dense = {next, static_cast<size_t>(size)};
-        next += Aligned(size);
-      });
+  Placement place(static_cast<float*>(workspace.buffer_.data()));
+  PlaceAll(place, workspace, config, shard, sizes);
   if (config.experts.count > 0) {
     ExpertScratch& experts = workspace.experts;
     experts.ids.resize(sizes.tokens * config.experts.per_token);

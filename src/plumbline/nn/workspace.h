@@ -44,7 +44,9 @@ struct ExpertScratch {
 };
 
 // Float32 matrices of at most `sizes.tokens` rows; a step uses the first `tokens` rows of each. Heads and
-// feed-forward columns are the rank's own.
+// feed-forward columns are the rank's own. What is never in use together shares memory: `embedded`, what
+// attention needs (normed until it is packed, q, k, v, context) and what the feed-forward needs (normed until
+// it is packed, or all along beside experts; gate, up, experts).
 class DecoderWorkspace {
  public:
   static Result<DecoderWorkspace> Allocate(const DecoderConfig& config, const DecoderShard& shard,
