@@ -48,7 +48,7 @@ std::pair<std::string, Tokenizer::Impl::PieceKind> Tokenizer::Impl::MakePiece(st
     if (mark < text.size()) bytes += ' ';
     pos = mark + kSpaceMarkUtf8.size();
   }
-  return {std::move(bytes), {.exists = true}};
+  return {std::move(bytes), PieceKind{.exists = true}};
 }
 
 void Tokenizer::Impl::MakePieces() {
