@@ -11,8 +11,8 @@
 namespace plumbline {
 
 // Calls fn(begin, end, thread) for runs that make up [0, count), and returns when all are done. A thread
-// takes shorter and shorter runs, of `longest` at first, from the front of its own share of the indices, then
-// of what others still have.
+// takes shorter and shorter runs, at most `longest` long, from the front of its own share of the indices,
+// then of what others still have.
 template <typename Fn>
 void ShareRuns(ThreadPool& pool, int64_t count, Fn&& fn, int64_t longest = INT64_MAX) {
   constexpr int64_t kMostShares = 128;

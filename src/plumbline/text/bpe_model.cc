@@ -49,6 +49,7 @@ Status BpeModel::AddTokens() {
       character_ids_[c.code] = id;
     }
   }
+  keys_.shrink_to_fit();
   vocab_ = StringTable(keys_);
   space_is_token_ = character_ids_.contains(kSpaceMark);
   return {};

@@ -84,6 +84,7 @@ void Tokenizer::Impl::MakePieces() {
     piece_bytes.push_back(piece.first);
     piece_kinds.push_back(piece.second);
   }
+  piece_bytes.shrink_to_fit();
 }
 
 std::string Tokenizer::TokenBytes(int32_t id) const { return std::string(impl_->PieceOf(id).bytes); }

@@ -13,16 +13,17 @@ namespace plumbline {
 // Together they are shorter than 4 GiB.
 class StringList {
  public:
-  void reserve(size_t strings, size_t bytes) {
-    ends_.reserve(strings);
-    text_.reserve(bytes);
-  }
   void push_back(std::string_view string) {
     text_ += string;
     ends_.push_back(static_cast<uint32_t>(text_.size()));
   }
+  // Once all are there.
+  void shrink_to_fit() {
+    text_.shrink_to_fit();
+    ends_.shrink_to_fit();
+  }
   size_t size() const { return ends_.size(); }
-  // Valid until the next push_back.
+  // Valid until the list changes.
   std::string_view operator[](size_t i) const {
     const size_t begin = i == 0 ? 0 : ends_[i - 1];
     return std::string_view(text_).substr(begin, ends_[i] - begin);

@@ -16,13 +16,13 @@
 namespace plumbline {
 
 struct Tokenizer::Impl {
-  // What an id becomes in decoding.
   struct PieceKind {
     bool exists = false;
     bool is_byte = false;  // SentencePiece family: a byte token
     bool is_special = false;
     bool is_skipped = false;  // by skip_special
   };
+  // What an id becomes in decoding.
   struct Piece {
     std::string_view bytes;
     PieceKind kind;
